@@ -1,0 +1,43 @@
+# `make test` and `make serve` need nothing but Python 3.11 or newer: they make .venv and install into it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help test test-long check docs serve clean
+
+help:
+	@echo "make test       set up .venv, check the code and run all tests"
+	@echo "make serve      set up .venv and serve the example space on http://127.0.0.1:8080"
+	@echo "make test-long  the long profiles: property tests and soak runs"
+	@echo "make docs       write the generated documents again"
+	@echo "make clean      remove .venv and all caches"
+
+# constraints.txt fixes every version, so that two machines give the same result; pyproject.toml has the lower bounds.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "mewstream needs Python 3.11 or newer, found %d.%d: run make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/python -m pytest -m "not long"
+
+test-long: $(STAMP)
+	$(BIN)/python -m pytest -m long
+
+docs: $(STAMP)
+	$(BIN)/python -m mewstream.protocol.diagram docs/stream-states.md
+
+serve: $(STAMP)
+	$(BIN)/mewstream serve --config examples/space.yaml
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

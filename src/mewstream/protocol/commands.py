@@ -1,0 +1,85 @@
+"""What can be asked of a space. ``decide`` turns a command into records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mewstream.protocol.envelope import Envelope
+
+
+class Start(msgspec.Struct, frozen=True):
+    """A run of the gateway begins with this secret-free configuration."""
+
+    epoch: str
+    config: dict[str, Any]
+
+
+class Join(msgspec.Struct, frozen=True):
+    participant: str
+    transport: str
+
+
+class Disconnect(msgspec.Struct, frozen=True):
+    """A connection is lost. ``session`` is that of its join: the close of a connection that was
+    replaced takes nothing away from the one that replaced it."""
+
+    participant: str
+    session: int
+    reason: str = "disconnected"
+
+
+class Suspend(msgspec.Struct, frozen=True):
+    """The gateway itself goes away (drain, restart): rights are kept for a while."""
+
+    participant: str
+    reason: str
+
+
+class Send(msgspec.Struct, frozen=True):
+    """An envelope from an identified participant."""
+
+    sender: str
+    envelope: Envelope
+
+
+class SendFrame(msgspec.Struct, frozen=True):
+    """A raw frame from an identified participant; ``opcode`` 1 is text, 2 is binary."""
+
+    sender: str
+    stream: str
+    data: bytes
+    opcode: int
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """The gateway itself refused a message (not an envelope, over a limit, a flood summed up)."""
+
+    sender: str
+    kind: str
+    code: str
+    message: str
+    http_status: int
+    details: dict[str, Any] = {}
+    stream_id: str | None = None
+    excerpt: bytes = b""
+    count: int = 1
+
+
+class ReportDrop(msgspec.Struct, frozen=True):
+    """A slow reader did not get these frames."""
+
+    participant: str
+    stream_id: str
+    count: int
+    first_seq: int
+    last_seq: int
+    policy: str
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time has come for what is due first; see ``SpaceState.next_deadline``."""
+
+
+Command = Start | Join | Disconnect | Suspend | Send | SendFrame | Refuse | ReportDrop | Tick

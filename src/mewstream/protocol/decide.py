@@ -1,0 +1,403 @@
+"""``decide``: from a state, a time and a command to records. It changes nothing.
+
+Rules about who is in the space are here; those about streams in :mod:`stream_rules`, those about
+what flows through them in :mod:`frame_rules`. Checks come in this order and the first that fails
+is reported: shape, stream exists, sender's right, operation valid, other participant present.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mewstream.protocol import commands, kinds
+from mewstream.protocol.capabilities import Capabilities
+from mewstream.protocol.envelope import Envelope
+from mewstream.protocol.errors import (
+    AlreadyExists,
+    CapabilityViolation,
+    InvalidOperation,
+    InvalidRequest,
+    LimitExceeded,
+    ParticipantNotFound,
+    PeerError,
+    ReservedKind,
+    Unauthorized,
+    ValidationFailed,
+)
+from mewstream.protocol.frame_rules import decide_data, decide_frame
+from mewstream.protocol.identifiers import describe, flaw_in_participant_id, required_id
+from mewstream.protocol.ledger import Ledger
+from mewstream.protocol.records import (
+    CapabilitiesGranted,
+    CapabilitiesRevoked,
+    FramesDropped,
+    Invited,
+    Joined,
+    Left,
+    Paused,
+    Record,
+    Refused,
+    SpaceStarted,
+    Suspended,
+    Unpaused,
+)
+from mewstream.protocol.refusals import excerpt, write_refusal
+from mewstream.protocol.state import Answer, SpaceState
+from mewstream.protocol.stream_rules import (
+    STREAM_RULES,
+    auto_grants_on_join,
+    capability_violation,
+    revoke_on_leave,
+    stream_timer_due,
+)
+from mewstream.protocol.times import SECOND
+
+MAX_PAUSE_SECONDS = 7 * 86_400
+
+
+class Repetition(msgspec.Struct, frozen=True):
+    """An envelope id came again: nothing happens, and its sender is answered as before.
+
+    ``answer.records`` are what answered it; where there are none, the envelope was relayed and
+    its sender gets its echo again.
+    """
+
+    sender: str
+    envelope: Envelope
+    answer: Answer
+
+
+class Decision(msgspec.Struct, frozen=True):
+    records: list[Record]
+    repetition: Repetition | None = None
+
+
+def decide(state: SpaceState, now: int, command: commands.Command) -> Decision:
+    """What follows from a command. A peer's mistake is an outcome (``Refused``), not an exception."""
+    match command:
+        case commands.SendFrame():
+            return Decision(decide_frame(state, now, command.sender, command.stream, command.data, command.opcode))
+        case commands.Send():
+            return _send(state, now, command.sender, command.envelope)
+        case _:
+            ledger = Ledger(state, now)
+            _happen(ledger, command)
+            return Decision(ledger.records)
+
+
+def _happen(ledger: Ledger, command: commands.Command) -> None:
+    state = ledger.state
+    match command:
+        case commands.Start():
+            ledger.write(SpaceStarted, epoch=command.epoch, config=command.config)
+        case commands.Join():
+            _join(ledger, command)
+        case commands.Disconnect():
+            present = state.participants.get(command.participant)
+            # The session of a connection that was replaced is over already.
+            if present is not None and present.session == command.session:
+                grace = state.policies.reconnect_grace
+                if grace > 0:
+                    _suspend(ledger, command.participant, grace, command.reason)
+                else:
+                    _leave(ledger, command.participant, command.reason)
+        case commands.Suspend():
+            if state.is_connected(command.participant):
+                _suspend(ledger, command.participant, state.policies.suspend_for, command.reason)
+        case commands.Refuse():
+            ledger.write(
+                Refused,
+                sender=command.sender,
+                kind=command.kind,
+                code=command.code,
+                message=command.message,
+                http_status=command.http_status,
+                details=command.details,
+                stream_id=command.stream_id,
+                excerpt=excerpt(command.excerpt, state),
+                count=command.count,
+            )
+        case commands.ReportDrop():
+            ledger.write(FramesDropped, **msgspec.structs.asdict(command))
+        case commands.Tick():
+            _tick(ledger)
+
+
+# -- who is here ----------------------------------------------------------------------------------
+
+
+def _join(ledger: Ledger, command: commands.Join) -> None:
+    state, id = ledger.state, command.participant
+    present = state.participants.get(id)
+    if present is None and len(state.participants) >= state.limits.participants_per_space:
+        flaw = LimitExceeded(
+            f"this space has its {state.limits.participants_per_space} participants",
+            limit="participants_per_space",
+        )
+        write_refusal(ledger, flaw, sender=id, kind=kinds.JOIN)
+        return
+    ledger.write(
+        Joined,
+        participant=id,
+        capabilities=state.effective_capabilities(id),
+        transport=command.transport,
+        resumed=present is not None and not present.connected,
+        replaced=present is not None and present.connected,
+    )
+    auto_grants_on_join(ledger, id)
+
+
+def _leave(ledger: Ledger, participant: str, reason: str, cause: int | None = None) -> None:
+    left = ledger.write(Left, cause, participant=participant, reason=reason)
+    revoke_on_leave(ledger, participant, reason, left.seq)
+
+
+def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> None:
+    until = ledger.now + round(seconds * SECOND)
+    ledger.write(Suspended, participant=participant, until=until, reason=reason)
+
+
+def _tick(ledger: Ledger) -> None:
+    """One thing that is due, the earliest. More may be due: ask again after applying."""
+    state = ledger.state
+    timer, due = min(state.timers.items(), key=lambda item: (item[1], item[0]), default=(None, 0))
+    if timer is None or due > ledger.now:
+        return
+    what, name, _ = timer
+    if what == "rejoin":
+        _leave(ledger, name, "disconnected")
+    else:
+        stream_timer_due(ledger, timer)
+
+
+# -- envelopes ------------------------------------------------------------------------------------
+
+
+def _send(state: SpaceState, now: int, sender: str, envelope: Envelope) -> Decision:
+    ledger = Ledger(state, now)
+    try:
+        if envelope.id is not None:
+            answer = state.answers.get(sender, {}).get(envelope.id)
+            if answer is not None:
+                if answer.digest != envelope.digest:
+                    raise InvalidRequest(f"the id {envelope.id!r} was used for another message of yours: use a new id")
+                return Decision([], Repetition(sender, envelope, answer))
+        _check_envelope(ledger, sender, envelope)
+        rule = _RULES.get(envelope.kind, _relay)
+        rule(ledger, sender, envelope)
+    except PeerError as flaw:
+        # Whatever was written so far is dropped: nothing is accepted half.
+        ledger = Ledger(state, now)
+        write_refusal(
+            ledger,
+            flaw,
+            sender=sender,
+            kind=envelope.kind,
+            id=envelope.id,
+            # A clash of ids must not overwrite the answer that is remembered for the id.
+            remember=not isinstance(flaw, InvalidRequest),
+            digest=envelope.digest,
+            payload=envelope.payload_raw,
+        )
+    return Decision(ledger.records)
+
+
+def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    """What holds for every kind: shape, reserved kinds, identity, a pause."""
+    kind = envelope.kind
+    if envelope.sender is not None and envelope.sender != sender:
+        raise Unauthorized(
+            f"from is {envelope.sender[:40]!r}, but this connection is {sender!r}: leave from out or use that",
+            expected_from=sender,
+        )
+    if kinds.is_reserved(kind):
+        raise ReservedKind(f"{kind} comes from the gateway only", attempted_kind=kind)
+    if kind == kinds.CHAT:
+        _require_text(envelope, "text")
+    elif kind == kinds.MCP_REQUEST:
+        _require_text(envelope, "method")
+    present = ledger.state.participants.get(sender)
+    if present is not None and kind not in kinds.WHILE_PAUSED and present.is_paused(ledger.now):
+        raise InvalidOperation(
+            f"you are paused: until you are resumed, only {', '.join(sorted(kinds.WHILE_PAUSED))} are accepted"
+        )
+
+
+def _require_text(envelope: Envelope, key: str) -> None:
+    value = envelope.payload.get(key)
+    if not isinstance(value, str):
+        raise ValidationFailed(f"{envelope.kind} needs payload.{key}, a string, got {describe(value)}", field=key)
+
+
+def require_capability(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    capabilities = ledger.state.capabilities(sender)
+    kind = envelope.kind
+    # Asking for the decoded payload makes the relayed one the very one that was judged.
+    payload = envelope.payload if capabilities.judges_payload(kind) else None
+    if kind != kinds.MCP_RESPONSE and not capabilities.allows(kind, payload):
+        raise capability_violation(ledger.state, sender, kind)
+
+
+def _relay(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    require_capability(ledger, sender, envelope)
+    ledger.accept(sender, envelope)
+
+
+def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    state, payload = ledger.state, envelope.payload
+    recipient = required_id(payload, "recipient", max_bytes=state.limits.id_bytes)
+    patterns = _patterns(payload.get("capabilities"), "capabilities")
+    require_capability(ledger, sender, envelope)
+    for pattern in patterns:
+        if pattern["kind"].lstrip("!").startswith((kinds.WRITE_PROJECTION, kinds.READ_PROJECTION)):
+            raise InvalidOperation(
+                f"{pattern['kind']} mirrors the writers and readers of a stream: "
+                f"use {kinds.GRANT_WRITE} or {kinds.GRANT_READ}"
+            )
+    _require_held(state, sender, patterns)
+    if sum(map(len, state.capability_grants.values())) >= state.limits.capability_grants:
+        raise LimitExceeded("too many capability grants in this space", limit="capability_grants")
+    _require_present(state, recipient)
+    accepted = ledger.accept(sender, envelope)
+    ledger.write(
+        CapabilitiesGranted,
+        accepted.seq,
+        grant_id=accepted.id,
+        participant=recipient,
+        capabilities=patterns,
+        by=sender,
+    )
+
+
+def _capability_revoke(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    """By ``grant_id``, or by ``recipient`` and ``capabilities``."""
+    state, payload = ledger.state, envelope.payload
+    max_bytes = state.limits.id_bytes
+    grant_id = payload.get("grant_id")
+    remaining: dict[str, list[dict[str, Any]]]
+    if grant_id is not None:
+        grant_id = required_id(payload, "grant_id", max_bytes=max_bytes)
+        require_capability(ledger, sender, envelope)
+        holders = [who for who, grants in state.capability_grants.items() if grant_id in grants]
+        if not holders:
+            raise InvalidOperation(f"there is no capability grant with the id {grant_id!r}")
+        recipient, remaining = holders[0], {grant_id: []}
+    else:
+        recipient = required_id(payload, "recipient", max_bytes=max_bytes)
+        patterns = _patterns(payload.get("capabilities"), "capabilities")
+        require_capability(ledger, sender, envelope)
+        remaining = {}
+        for id, granted in state.capability_grants.get(recipient, {}).items():
+            kept = [pattern for pattern in granted if pattern not in patterns]
+            if len(kept) != len(granted):
+                remaining[id] = kept
+        if not remaining:
+            raise InvalidOperation(f"{recipient!r} was not granted any of these capabilities")
+    accepted = ledger.accept(sender, envelope)
+    ledger.write(CapabilitiesRevoked, accepted.seq, participant=recipient, remaining=remaining, by=sender)
+
+
+def _invite(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    state, payload = ledger.state, envelope.payload
+    invitee = required_id(payload, "participant_id", max_bytes=state.limits.id_bytes)
+    if flaw := flaw_in_participant_id(invitee, max_bytes=state.limits.id_bytes):
+        raise ValidationFailed(f"payload.participant_id {flaw}", field="participant_id")
+    given = payload.get("capabilities", payload.get("initial_capabilities"))
+    require_capability(ledger, sender, envelope)
+    if given is None:
+        patterns = list(state.config.get("default_capabilities", []))
+    else:
+        patterns = _patterns(given, "capabilities")
+        _require_held(state, sender, patterns)
+    if invitee in state.roster:
+        raise AlreadyExists(f"{invitee!r} is a participant of this space already", participant_id=invitee)
+    if len(state.invited) >= state.limits.invitations:
+        raise LimitExceeded("too many invitations in this space", limit="invitations")
+    accepted = ledger.accept(sender, envelope)
+    ledger.write(
+        Invited,
+        accepted.seq,
+        participant=invitee,
+        capabilities=patterns,
+        by=sender,
+        request_id=accepted.id,
+    )
+
+
+def _kick(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    target = required_id(envelope.payload, "participant_id", max_bytes=ledger.state.limits.id_bytes)
+    require_capability(ledger, sender, envelope)
+    _require_present(ledger.state, target)
+    accepted = ledger.accept(sender, envelope)
+    _leave(ledger, target, "kicked", accepted.seq)
+
+
+def _pause(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    targets = _addressees(ledger, sender, envelope)
+    seconds = envelope.payload.get("timeout_seconds")
+    until = None
+    if seconds is not None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
+            raise ValidationFailed("payload.timeout_seconds must be a positive number", field="timeout_seconds")
+        until = ledger.now + round(min(seconds, MAX_PAUSE_SECONDS) * SECOND)
+    require_capability(ledger, sender, envelope)
+    for target in targets:
+        _require_present(ledger.state, target)
+    accepted = ledger.accept(sender, envelope)
+    for target in targets:
+        ledger.write(Paused, accepted.seq, participant=target, until=until, by=sender)
+
+
+def _resume(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    targets = _addressees(ledger, sender, envelope)
+    require_capability(ledger, sender, envelope)
+    for target in targets:
+        _require_present(ledger.state, target)
+    accepted = ledger.accept(sender, envelope)
+    for target in targets:
+        if ledger.state.participants[target].paused_until is not None:
+            ledger.write(Unpaused, accepted.seq, participant=target, by=sender)
+
+
+def _addressees(ledger: Ledger, sender: str, envelope: Envelope) -> list[str]:
+    if envelope.to:
+        return list(dict.fromkeys(envelope.to))
+    if envelope.kind == kinds.RESUME and ledger.state.is_present(sender):
+        return [sender]
+    raise ValidationFailed(f"{envelope.kind} needs to: the participants it is for", field="to")
+
+
+def _patterns(value: Any, key: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not value:
+        raise ValidationFailed(f"payload.{key} must be a non-empty list of patterns", field=key)
+    return Capabilities(value).as_list()
+
+
+def _require_held(state: SpaceState, sender: str, patterns: list[dict[str, Any]]) -> None:
+    held = state.capabilities(sender)
+    for pattern in patterns:
+        if not held.covers(pattern):
+            raise CapabilityViolation(
+                f"you cannot give what you do not hold: {pattern['kind']}",
+                attempted_kind=pattern["kind"],
+                your_capabilities=state.effective_capabilities(sender),
+            )
+
+
+def _require_present(state: SpaceState, participant: str) -> None:
+    if not state.is_present(participant):
+        raise ParticipantNotFound(f"{participant!r} is not in this space", participant_id=participant)
+
+
+_RULES = {
+    kinds.CAPABILITY_GRANT: _capability_grant,
+    kinds.CAPABILITY_REVOKE: _capability_revoke,
+    kinds.INVITE: _invite,
+    kinds.KICK: _kick,
+    kinds.PAUSE: _pause,
+    kinds.RESUME: _resume,
+    kinds.STREAM_DATA: decide_data,
+    **STREAM_RULES,
+}

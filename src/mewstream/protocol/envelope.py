@@ -1,0 +1,157 @@
+"""Envelopes: decoding what a peer sent, checking its shape, and encoding what is relayed.
+
+Field values stay raw JSON until somebody needs them, so that whatever the gateway does not
+understand survives a relay as it was. What the gateway has judged is encoded again from what it
+judged: two readers of the same message can never disagree about a repeated key.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgspec
+
+from mewstream.protocol import kinds
+from mewstream.protocol.errors import LimitExceeded, ValidationFailed
+from mewstream.protocol.identifiers import describe
+from mewstream.protocol.times import parse_rfc3339
+
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+_compact = msgspec.json.format
+
+_KNOWN = frozenset({"protocol", "id", "ts", "from", "to", "kind", "correlation_id", "context", "payload"})
+#: Written by the gateway for those who asked for positions; a client's own is dropped, not believed.
+_DROPPED = frozenset({"seq"})
+
+MAX_TO = 10_000
+
+
+class Envelope(msgspec.Struct):
+    """An envelope as a peer sent it, shape-checked. Fields it left out are None."""
+
+    kind: str
+    id: str | None = None
+    ts: str | None = None
+    sender: str | None = None
+    to: list[str] | None = None
+    correlation_id: list[str] | None = None
+    context: msgspec.Raw | None = None
+    payload_raw: bytes = b"{}"
+    extra: dict[str, msgspec.Raw] = {}
+    payload_decoded: dict[str, Any] | None = None
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The payload as an object; decoded on first use. Changing it changes what is relayed."""
+        if self.payload_decoded is None:
+            self.payload_decoded = _decode_json(self.payload_raw, "payload")
+        return self.payload_decoded
+
+    @property
+    def digest(self) -> int:
+        """Tells a repetition of a message from another message under the same id."""
+        return zlib.crc32(self.payload_raw, zlib.crc32(self.kind.encode()))
+
+    def encode(self, *, id: str, ts: str, sender: str) -> bytes:
+        """The normalised JSON that everyone gets, with the missing fields filled in."""
+        fields: dict[str, Any] = {
+            "protocol": kinds.PROTOCOL,
+            "id": id,
+            "ts": self.ts or ts,
+            "from": sender,
+        }
+        if self.to is not None:
+            fields["to"] = self.to
+        fields["kind"] = self.kind
+        if self.correlation_id is not None:
+            fields["correlation_id"] = self.correlation_id
+        if self.context is not None:
+            fields["context"] = self.context
+        fields["payload"] = msgspec.Raw(self.payload_raw) if self.payload_decoded is None else self.payload_decoded
+        fields.update(self.extra)
+        return _encode(fields)
+
+
+def parse_envelope(data: bytes, *, max_id_bytes: int) -> Envelope:
+    """Decode one message. Raises :class:`ValidationFailed` that says what was expected."""
+    try:
+        fields = _decode_fields(_compact(data, indent=-1))
+    except (msgspec.DecodeError, UnicodeDecodeError) as flaw:
+        raise ValidationFailed(
+            f"not a JSON object: {flaw}. Expected an envelope such as "
+            '{"kind":"chat","payload":{"text":"hi"}} or a frame #<stream_id>#<data>'
+        ) from None
+    except RecursionError:
+        raise ValidationFailed("the JSON is nested too deeply") from None
+
+    kind = _text(fields, "kind", max_id_bytes)
+    if not kind:
+        raise ValidationFailed("kind is missing: an envelope needs a kind, such as chat", field="kind")
+    protocol = _text(fields, "protocol", max_id_bytes)
+    if protocol is not None and protocol != kinds.PROTOCOL:
+        raise ValidationFailed(f"protocol is {protocol[:40]!r}, this gateway speaks {kinds.PROTOCOL}", field="protocol")
+    ts = _text(fields, "ts", max_id_bytes)
+    if ts is not None and parse_rfc3339(ts) is None:
+        raise ValidationFailed(f"ts is {ts[:40]!r}, expected an RFC 3339 time", field="ts")
+    payload_raw = bytes(fields.get("payload", b"{}"))
+    if payload_raw == b"null":
+        payload_raw = b"{}"
+    if not payload_raw.startswith(b"{"):
+        raise ValidationFailed("payload must be an object", field="payload")
+    return Envelope(
+        kind=kind,
+        id=_text(fields, "id", max_id_bytes) or None,
+        ts=ts,
+        sender=_text(fields, "from", max_id_bytes),
+        to=_texts(fields, "to", max_id_bytes, bare_text=False),
+        correlation_id=_texts(fields, "correlation_id", max_id_bytes, bare_text=True),
+        context=fields.get("context"),
+        payload_raw=payload_raw,
+        extra={key: value for key, value in fields.items() if key not in _KNOWN and key not in _DROPPED},
+    )
+
+
+def _text(fields: dict[str, msgspec.Raw], key: str, max_bytes: int) -> str | None:
+    raw = fields.get(key)
+    if raw is None:
+        return None
+    value = _decode_json(bytes(raw), key)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ValidationFailed(f"{key} must be a string, got {describe(value)}", field=key)
+    if len(value) > max_bytes:
+        raise LimitExceeded(f"{key} is longer than {max_bytes} bytes", limit="id_bytes", field=key)
+    return value
+
+
+def _texts(fields: dict[str, msgspec.Raw], key: str, max_bytes: int, *, bare_text: bool) -> list[str] | None:
+    raw = fields.get(key)
+    if raw is None:
+        return None
+    value = _decode_json(bytes(raw), key)
+    if value is None:
+        return None
+    if bare_text and isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValidationFailed(f"{key} must be a list of strings, got {describe(value)}", field=key)
+    if len(value) > MAX_TO or any(len(each) > max_bytes for each in value):
+        raise LimitExceeded(f"{key} is too long", limit="id_bytes", field=key)
+    return value
+
+
+def _decode_json(raw: bytes, what: str) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as flaw:
+        raise ValidationFailed(f"{what} is not valid JSON: {flaw}", field=what) from None
+    except RecursionError:
+        raise ValidationFailed(f"{what} is nested too deeply", field=what) from None
+
+
+def encode_json(value: Any) -> bytes:
+    """Compact JSON, as everything on the wire and in the logs."""
+    return _encode(value)

@@ -1,0 +1,373 @@
+"""``apply``: the only place where the state of a space changes, live and in recovery alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from mewstream.protocol.policy import Delivery, Limits, Policies
+from mewstream.protocol.records import (
+    CapabilitiesGranted,
+    CapabilitiesRevoked,
+    EnvelopeAccepted,
+    Frame,
+    Invited,
+    Joined,
+    Left,
+    OwnershipTransferred,
+    Paused,
+    ReadGranted,
+    ReadRevoked,
+    Record,
+    Refused,
+    SpaceStarted,
+    StreamEnded,
+    StreamOpened,
+    StreamStarted,
+    Suspended,
+    Unpaused,
+    WriteGranted,
+    WriteRevoked,
+)
+from mewstream.protocol.state import Answer, Participant, Rights, SpaceState, Stream, WriteRight
+from mewstream.protocol.times import SECOND
+from mewstream.protocol.transitions import Status
+
+#: Ids of participants whose answers are remembered; the longest-silent one is forgotten first.
+MAX_REMEMBERED_PARTICIPANTS = 10_000
+
+
+def apply(state: SpaceState, record: Record) -> None:
+    """Fold one record into the state. Records come in the order of their ``seq``."""
+    state.seq = record.seq
+    state.ts = record.ts
+    if type(record) is Frame:
+        _frame(state, record)
+        return
+    change = _CHANGES.get(type(record))
+    if change is not None:
+        change(state, record)
+
+
+def fold(space: str, records: Iterable[Record]) -> SpaceState:
+    """The state that a log describes."""
+    state = SpaceState(space)
+    for record in records:
+        apply(state, record)
+    return state
+
+
+# -- what flows -----------------------------------------------------------------------------------
+
+
+def _frame(state: SpaceState, record: Frame) -> None:
+    stream = state.streams[record.stream_id]
+    stream.frames = record.stream_seq
+    stream.last_seq = record.seq
+    right = stream.writers[record.sender]
+    if right.frames_left is not None:
+        right.frames_left -= 1
+    if record.sequence is not None:
+        sender = state.participants.get(record.sender)
+        stream.sequences[record.sender] = (sender.session if sender else 0, record.sequence)
+    if record.id is not None:
+        _remember(state, record.sender, record.id, Answer(record.digest, record.seq))
+
+
+def _envelope(state: SpaceState, record: EnvelopeAccepted) -> None:
+    _remember(state, record.sender, record.id, Answer(record.digest, record.seq))
+
+
+def _refused(state: SpaceState, record: Refused) -> None:
+    if record.id is not None and record.remember:
+        _remember(state, record.sender, record.id, Answer(record.digest, record.seq, [record]))
+
+
+def _remember(state: SpaceState, sender: str, id: str, answer: Answer) -> None:
+    answers = state.answers.pop(sender, None)
+    if answers is None:
+        answers = {}
+        if len(state.answers) >= MAX_REMEMBERED_PARTICIPANTS:
+            del state.answers[next(iter(state.answers))]
+    state.answers[sender] = answers
+    answers[id] = answer
+    while len(answers) > state.limits.remembered_ids:
+        del answers[next(iter(answers))]
+
+
+def _answered_by(state: SpaceState, sender: str, request_id: str | None, record: Record) -> None:
+    """``record`` is (part of) the answer to an envelope: a repetition gets it again."""
+    if request_id is not None:
+        answer = state.answers.get(sender, {}).get(request_id)
+        if answer is not None:
+            answer.records.append(record)
+
+
+# -- the space and who is in it -------------------------------------------------------------------
+
+
+def _space_started(state: SpaceState, record: SpaceStarted) -> None:
+    state.epoch = record.epoch
+    state.config = record.config
+    state.limits = msgspec.convert(record.config.get("limits", {}), Limits)
+    state.policies = msgspec.convert(record.config.get("policies", {}), Policies)
+    state.delivery = msgspec.convert(record.config.get("delivery", {}), Delivery)
+    configured = record.config.get("participants", {})
+    state.roster = {id: list(each["capabilities"]) for id, each in configured.items()}
+    # An invitation outlives a restart, but configuration has the last word on a name.
+    for id, capabilities in state.invited.items():
+        state.roster.setdefault(id, capabilities)
+    state.compiled.clear()
+
+
+def _joined(state: SpaceState, record: Joined) -> None:
+    present = state.participants.get(record.participant)
+    if present is None or not present.connected:
+        state.connected += 1
+    if present is None:
+        state.participants[record.participant] = Participant(record.participant, record.seq, record.transport)
+    else:
+        present.session = record.seq
+        present.transport = record.transport
+        present.connected = True
+    state.timers.pop(("rejoin", record.participant, ""), None)
+    for stream_id in _owned(state, record.participant):
+        state.timers.pop(("owner", stream_id, ""), None)
+
+
+def _left(state: SpaceState, record: Left) -> None:
+    present = state.participants.pop(record.participant)
+    state.connected -= present.connected
+    state.timers.pop(("rejoin", record.participant, ""), None)
+    for stream_id in _owned(state, record.participant):
+        stream = state.streams[stream_id]
+        if stream.policy.on_owner_leave != "keep":
+            due = record.ts + round(stream.policy.owner_leave_grace * SECOND)
+            state.timers["owner", stream_id, ""] = due
+
+
+def _suspended(state: SpaceState, record: Suspended) -> None:
+    state.participants[record.participant].connected = False
+    state.connected -= 1
+    state.timers["rejoin", record.participant, ""] = record.until
+
+
+def _capabilities_granted(state: SpaceState, record: CapabilitiesGranted) -> None:
+    state.capability_grants.setdefault(record.participant, {})[record.grant_id] = record.capabilities
+    state.compiled.pop(record.participant, None)
+
+
+def _capabilities_revoked(state: SpaceState, record: CapabilitiesRevoked) -> None:
+    grants = state.capability_grants[record.participant]
+    for grant_id, remaining in record.remaining.items():
+        if remaining:
+            grants[grant_id] = remaining
+        else:
+            del grants[grant_id]
+    if not grants:
+        del state.capability_grants[record.participant]
+    state.compiled.pop(record.participant, None)
+
+
+def _invited(state: SpaceState, record: Invited) -> None:
+    state.invited[record.participant] = record.capabilities
+    state.roster[record.participant] = record.capabilities
+    state.compiled.pop(record.participant, None)
+    _answered_by(state, record.by, record.request_id, record)
+
+
+def _paused(state: SpaceState, record: Paused) -> None:
+    state.participants[record.participant].paused_until = -1 if record.until is None else record.until
+
+
+def _unpaused(state: SpaceState, record: Unpaused) -> None:
+    state.participants[record.participant].paused_until = None
+
+
+# -- the life of a stream -------------------------------------------------------------------------
+
+
+def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
+    stream = state.streams[record.stream_id] = Stream(
+        id=record.stream_id,
+        owner=record.owner,
+        status=Status(record.status),
+        created=record.ts,
+        request_id=record.request_id,
+        open_id=gateway_message_id(state.epoch, record.seq),
+        request=record.request,
+        policy=record.policy,
+        writers={},
+        readers=None,
+        auto_grant=list(record.auto_grant),
+        alias=record.alias,
+        formats=record.formats,
+        last_seq=record.seq,
+    )
+    state.stream_counter += 1
+    _rights(state, record.owner).owns[stream.id] = None
+    for writer in record.authorized_writers:
+        _set_writer(state, stream, writer, WriteRight(record.seq))
+    if record.authorized_readers is not None:
+        _set_readers(state, stream, record.authorized_readers)
+    if record.alias is not None:
+        state.aliases[record.alias] = stream.id
+    if record.start_by is not None:
+        state.timers["start", stream.id, ""] = record.start_by
+    _answered_by(state, record.owner, record.request_id, record)
+
+
+def _stream_started(state: SpaceState, record: StreamStarted) -> None:
+    stream = state.streams[record.stream_id]
+    stream.status = Status.LIVE
+    _touch(stream, record)
+    state.timers.pop(("start", stream.id, ""), None)
+
+
+def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
+    stream = state.streams.pop(record.stream_id)
+    stream.status = Status.ENDED
+    stream.version += 1
+    if stream.alias is not None:
+        state.aliases.pop(stream.alias, None)
+    _rights(state, stream.owner).owns.pop(stream.id, None)
+    for writer in stream.writers:
+        _drop_right(state, writer, "writes", stream.id)
+        state.timers.pop(("expire", stream.id, writer), None)
+    for reader in stream.readers or ():
+        _drop_right(state, reader, "reads", stream.id)
+    _forget_if_empty(state, stream.owner)
+    state.timers.pop(("start", stream.id, ""), None)
+    state.timers.pop(("owner", stream.id, ""), None)
+
+
+# -- rights ---------------------------------------------------------------------------------------
+
+
+def _write_granted(state: SpaceState, record: WriteGranted) -> None:
+    stream = state.streams[record.stream_id]
+    held = stream.writers.get(record.participant)
+    right = WriteRight(held.since if held else record.seq, record.expires_at, record.max_frames, record.conditions)
+    _set_writer(state, stream, record.participant, right)
+    _touch(stream, record)
+    _answered_by(state, record.by, record.request_id, record)
+
+
+def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
+    stream = state.streams[record.stream_id]
+    _drop_writer(state, stream, record.participant)
+    # An explicit revoke ends a standing grant; one that time or a lost connection caused does not.
+    if record.request_id is not None and record.participant in stream.auto_grant:
+        stream.auto_grant.remove(record.participant)
+    _touch(stream, record)
+    _answered_by(state, record.by, record.request_id, record)
+
+
+def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> None:
+    stream = state.streams[record.stream_id]
+    stream.owner = record.new_owner
+    _rights(state, record.previous_owner).owns.pop(stream.id, None)
+    _rights(state, record.new_owner).owns[stream.id] = None
+    held = stream.writers.get(record.new_owner)
+    # The right of an owner is never conditional.
+    _set_writer(state, stream, record.new_owner, WriteRight(held.since if held else record.seq))
+    if record.previous_owner not in record.authorized_writers:
+        _drop_writer(state, stream, record.previous_owner)
+    _forget_if_empty(state, record.previous_owner)
+    state.timers.pop(("owner", stream.id, ""), None)
+    if stream.policy.on_owner_leave != "keep" and not state.is_present(record.new_owner):
+        state.timers["owner", stream.id, ""] = record.ts + round(stream.policy.owner_leave_grace * SECOND)
+    _touch(stream, record)
+    _answered_by(state, record.by, record.request_id, record)
+
+
+def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> None:
+    stream = state.streams[record.stream_id]
+    if record.authorized_readers is not None:
+        _set_readers(state, stream, record.authorized_readers)
+    _touch(stream, record)
+    _answered_by(state, record.by, record.request_id, record)
+
+
+def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRight) -> None:
+    stream.writers[writer] = right
+    _rights(state, writer).writes[stream.id] = None
+    timer = ("expire", stream.id, writer)
+    if right.expires_at is None:
+        state.timers.pop(timer, None)
+    else:
+        state.timers[timer] = right.expires_at
+
+
+def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
+    if stream.writers.pop(writer, None) is not None:
+        state.timers.pop(("expire", stream.id, writer), None)
+        _drop_right(state, writer, "writes", stream.id)
+
+
+def _set_readers(state: SpaceState, stream: Stream, readers: list[str]) -> None:
+    for reader in stream.readers or ():
+        _drop_right(state, reader, "reads", stream.id)
+    stream.readers = tuple(readers)
+    for reader in readers:
+        _rights(state, reader).reads[stream.id] = None
+
+
+def _touch(stream: Stream, record: Record) -> None:
+    stream.version += 1
+    stream.last_seq = record.seq
+
+
+def _rights(state: SpaceState, participant: str) -> Rights:
+    rights = state.rights.get(participant)
+    if rights is None:
+        rights = state.rights[participant] = Rights()
+    return rights
+
+
+def _owned(state: SpaceState, participant: str) -> Iterable[str]:
+    rights = state.rights.get(participant)
+    return rights.owns if rights is not None else ()
+
+
+def _drop_right(state: SpaceState, participant: str, which: str, stream_id: str) -> None:
+    rights = state.rights.get(participant)
+    if rights is not None:
+        getattr(rights, which).pop(stream_id, None)
+        _forget_if_empty(state, participant)
+
+
+def _forget_if_empty(state: SpaceState, participant: str) -> None:
+    rights = state.rights.get(participant)
+    if rights is not None and not (rights.owns or rights.writes or rights.reads):
+        del state.rights[participant]
+
+
+def gateway_message_id(epoch: str, seq: int) -> str:
+    """Messages of the gateway are named after their record, so that one sent again is the same."""
+    return f"gw-{epoch}-{seq}"
+
+
+_CHANGES: dict[type[Record], Callable[[SpaceState, Any], None]] = {
+    SpaceStarted: _space_started,
+    Joined: _joined,
+    Left: _left,
+    Suspended: _suspended,
+    EnvelopeAccepted: _envelope,
+    Refused: _refused,
+    CapabilitiesGranted: _capabilities_granted,
+    CapabilitiesRevoked: _capabilities_revoked,
+    Invited: _invited,
+    Paused: _paused,
+    Unpaused: _unpaused,
+    StreamOpened: _stream_opened,
+    StreamStarted: _stream_started,
+    StreamEnded: _stream_ended,
+    WriteGranted: _write_granted,
+    WriteRevoked: _write_revoked,
+    OwnershipTransferred: _ownership_transferred,
+    ReadGranted: _readers_changed,
+    ReadRevoked: _readers_changed,
+}

@@ -1,0 +1,191 @@
+"""What flows through streams: raw frames and ``stream/data`` envelopes, under the same rules."""
+
+from __future__ import annotations
+
+from mewstream.protocol import frames, kinds
+from mewstream.protocol import transitions as table
+from mewstream.protocol.envelope import Envelope
+from mewstream.protocol.errors import (
+    FormatRequired,
+    FormatViolation,
+    InvalidOperation,
+    PeerError,
+    SequenceRegression,
+    ValidationFailed,
+)
+from mewstream.protocol.fold import gateway_message_id
+from mewstream.protocol.formats import checker_for
+from mewstream.protocol.identifiers import describe
+from mewstream.protocol.ledger import Ledger
+from mewstream.protocol.records import Frame, Record
+from mewstream.protocol.refusals import RightSpent, write_refusal
+from mewstream.protocol.state import SpaceState, Stream, WriteRight
+from mewstream.protocol.stream_rules import (
+    check_transition,
+    find_stream,
+    name_stream,
+    stream_not_found,
+    write_revoke,
+)
+from mewstream.protocol.times import rfc3339
+
+
+def decide_frame(state: SpaceState, now: int, sender: str, reference: str, data: bytes, opcode: int) -> list[Record]:
+    """A raw frame: the hot path. One accepted frame is one record."""
+    ledger = Ledger(state, now)
+    stream = state.find_stream(reference)
+    try:
+        if stream is None:
+            raise stream_not_found(reference)
+        right = _right_to_write(ledger, stream, sender)
+        format_id = _format_of_raw(stream, data, opcode)
+    except PeerError as flaw:
+        write_refusal(ledger, flaw, sender=sender, kind="frame", payload=data)
+        return ledger.records
+    ledger.records.append(
+        Frame(
+            ledger.next_seq,
+            ledger.now,
+            None,
+            stream.id,
+            sender,
+            stream.frames + 1,
+            opcode,
+            state.recipient_count(stream),
+            data,
+            readers=stream.readers,
+            format_id=format_id,
+        )
+    )
+    _revoke_if_spent(ledger, stream, sender, right)
+    return ledger.records
+
+
+def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    """A ``stream/data`` envelope: a frame with a sequence number and a format."""
+    state, payload = ledger.state, envelope.payload
+    sequence = payload.get("sequence")
+    if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence < 1 << 63:
+        raise ValidationFailed(
+            f"stream/data needs payload.sequence, a whole number from 0, got {describe(sequence)}",
+            field="sequence",
+        )
+    if "content" not in payload:
+        raise ValidationFailed("stream/data needs payload.content", field="content")
+    format_id = payload.get("format_id")
+    if format_id is not None and not isinstance(format_id, str):
+        raise ValidationFailed("payload.format_id must be a string", field="format_id")
+    stream = find_stream(ledger, envelope)
+    right = _right_to_write(ledger, stream, sender)
+    gap = _check_sequence(state, stream, sender, sequence)
+    format_id = _format_of_data(stream, format_id, payload["content"])
+
+    name_stream(state.id, envelope, stream, nested=True)
+    seq = ledger.next_seq
+    id = envelope.id or gateway_message_id(state.epoch, seq)
+    ledger.write(
+        Frame,
+        stream_id=stream.id,
+        sender=sender,
+        stream_seq=stream.frames + 1,
+        opcode=frames.TEXT,
+        recipients=state.recipient_count(stream),
+        data=envelope.encode(id=id, ts=rfc3339(ledger.now), sender=sender),
+        kind=kinds.STREAM_DATA,
+        readers=stream.readers,
+        id=envelope.id,
+        digest=envelope.digest,
+        sequence=sequence,
+        gap=gap,
+        format_id=format_id,
+    )
+    _revoke_if_spent(ledger, stream, sender, right)
+
+
+def _right_to_write(ledger: Ledger, stream: Stream, sender: str) -> WriteRight:
+    """The sender's right, judged at this record's own time (decision 17)."""
+    right = stream.writers.get(sender)
+    if right is None or table.transition(table.FRAME, stream.status) is None:
+        check_transition(ledger.state, stream, table.FRAME, sender)
+    assert right is not None
+    present = ledger.state.participants.get(sender)
+    if present is not None and present.is_paused(ledger.now):
+        raise InvalidOperation("you are paused: frames are not accepted until you are resumed", stream_id=stream.id)
+    spent = _spent(right, ledger.now)
+    if spent is not None:
+        raise RightSpent(stream, sender, spent)
+    return right
+
+
+def _spent(right: WriteRight, now: int) -> str | None:
+    if right.expires_at is not None and now >= right.expires_at:
+        return "expired"
+    if right.frames_left is not None and right.frames_left <= 0:
+        return "max_frames"
+    return None
+
+
+def _revoke_if_spent(ledger: Ledger, stream: Stream, sender: str, right: WriteRight) -> None:
+    if right.frames_left == 1:
+        write_revoke(ledger, stream, sender, "max_frames", ledger.records[-1].seq)
+
+
+def _check_sequence(state: SpaceState, stream: Stream, sender: str, sequence: int) -> int:
+    """How many numbers were skipped since the writer's last; a step back is refused (decision 14)."""
+    present = state.participants.get(sender)
+    session, last = stream.sequences.get(sender, (-1, 0))
+    if session != (present.session if present else 0):
+        return 0
+    if sequence <= last:
+        raise SequenceRegression(
+            f"payload.sequence is {sequence}, your last on {stream.id} was {last}: it must grow",
+            stream_id=stream.id,
+            last_sequence=last,
+        )
+    return sequence - last - 1
+
+
+def _format_of_raw(stream: Stream, data: bytes, opcode: int) -> str | None:
+    if not stream.formats:
+        return None
+    if len(stream.formats) > 1:
+        raise FormatRequired(
+            f"{stream.id} has {len(stream.formats)} formats: send stream/data with a format_id, not raw frames",
+            stream_id=stream.id,
+            formats=[each["id"] for each in stream.formats],
+        )
+    descriptor = stream.formats[0]
+    if stream.policy.validate == "enforce":
+        problems = checker_for(descriptor).problems_in(data, text=opcode == frames.TEXT)
+        _refuse_problems(stream, descriptor["id"], problems)
+    return str(descriptor["id"])
+
+
+def _format_of_data(stream: Stream, format_id: str | None, content: object) -> str | None:
+    if not stream.formats:
+        return format_id
+    known = [each["id"] for each in stream.formats]
+    if format_id is None:
+        if len(known) > 1:
+            raise FormatRequired(
+                f"{stream.id} has {len(known)} formats: say which by payload.format_id",
+                stream_id=stream.id,
+                formats=known,
+            )
+        format_id = str(known[0])
+    descriptor = stream.format(format_id)
+    if descriptor is None:
+        raise FormatViolation(f"{format_id[:128]!r} is not a format of {stream.id}", stream_id=stream.id, formats=known)
+    if stream.policy.validate == "enforce":
+        _refuse_problems(stream, format_id, checker_for(descriptor).problems(content))
+    return format_id
+
+
+def _refuse_problems(stream: Stream, format_id: str, problems: list[str]) -> None:
+    if problems:
+        raise FormatViolation(
+            f"the content is not {format_id}: {problems[0]}",
+            stream_id=stream.id,
+            format_id=format_id,
+            problems=problems,
+        )

@@ -1,0 +1,37 @@
+"""Stream frames: ``#<stream_id>#<data>``, text or binary; the data is opaque.
+
+Those who asked for positions get ``#<stream_id>|<seq>|<writer>#<data>`` instead (decision 24).
+"""
+
+from __future__ import annotations
+
+from mewstream.protocol.errors import LimitExceeded, ValidationFailed
+
+HASH = 0x23
+TEXT = 1
+BINARY = 2
+
+_EXPECTED = "expected #<stream_id>#<data>"
+
+
+def split_frame(message: bytes, *, max_id_bytes: int) -> tuple[str, int]:
+    """The stream id of a message that starts with ``#``, and where its data begins."""
+    end = message.find(b"#", 1, max_id_bytes + 2)
+    if end < 0:
+        if message.find(b"#", 1) > 0:
+            raise LimitExceeded(f"the stream id is longer than {max_id_bytes} bytes", limit="id_bytes")
+        raise ValidationFailed(f"a frame without its second '#': {_EXPECTED}")
+    if end == 1:
+        raise ValidationFailed(f"a frame with an empty stream id: {_EXPECTED}")
+    try:
+        return message[1:end].decode(), end + 1
+    except UnicodeDecodeError:
+        raise ValidationFailed("the stream id of a frame is not UTF-8") from None
+
+
+def frame(stream_id: str, data: bytes) -> bytes:
+    return b"#%b#%b" % (stream_id.encode(), data)
+
+
+def frame_with_position(stream_id: str, seq: int, writer: str, data: bytes) -> bytes:
+    return b"#%b|%d|%b#%b" % (stream_id.encode(), seq, writer.encode(), data)

@@ -1,0 +1,98 @@
+"""Which names are allowed for participants, spaces and streams.
+
+``#`` and ``|`` separate the parts of a frame, so no name may contain them (decision 24).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mewstream.protocol.errors import LimitExceeded, ValidationFailed
+
+_ASSIGNED = re.compile(r"stream-\d+\Z")
+
+
+def flaw_in_id(text: str, *, max_bytes: int) -> str | None:
+    """What is wrong with a name, as the end of a sentence; None where nothing is."""
+    if not text:
+        return "is empty"
+    if len(text) > max_bytes or len(text.encode("utf-8", "surrogatepass")) > max_bytes:
+        return f"is longer than {max_bytes} bytes"
+    for forbidden in "#|":
+        if forbidden in text:
+            return f"contains {forbidden!r}, which separates the parts of a frame"
+    if text != text.strip() or not text.isprintable():
+        return "has white space at an end, or characters that cannot be printed"
+    return None
+
+
+def flaw_in_participant_id(text: str, *, max_bytes: int) -> str | None:
+    if text == "gateway" or text.startswith("system:"):
+        return "is reserved for the gateway"
+    return flaw_in_id(text, max_bytes=max_bytes)
+
+
+def is_valid_alias(text: object, *, max_bytes: int) -> bool:
+    """An alias stands where a stream id may stand, so it must never look like an assigned one."""
+    return (
+        isinstance(text, str)
+        and flaw_in_id(text, max_bytes=max_bytes) is None
+        and "/" not in text
+        and not _ASSIGNED.match(text)
+    )
+
+
+def namespace(space: str, stream_id: str) -> str:
+    return f"{space}/{stream_id}"
+
+
+# -- fields of payloads ---------------------------------------------------------------------------
+
+
+def required_id(payload: Mapping[str, Any], key: str, *, max_bytes: int) -> str:
+    """A required name in a payload, or a refusal that says what was expected."""
+    value = payload.get(key)
+    if not isinstance(value, str) or not value:
+        raise ValidationFailed(f"payload.{key} must be a non-empty string, got {describe(value)}", field=key)
+    if len(value) > max_bytes:
+        raise LimitExceeded(f"payload.{key} is longer than {max_bytes} bytes", limit="id_bytes")
+    return value
+
+
+def optional_text(payload: Mapping[str, Any], key: str) -> str | None:
+    value = payload.get(key)
+    if value is not None and not isinstance(value, str):
+        raise ValidationFailed(f"payload.{key} must be a string, got {describe(value)}", field=key)
+    return value
+
+
+def id_list(payload: Mapping[str, Any], key: str, *, max_bytes: int) -> list[str] | None:
+    """A list of names without repetitions; None where the field is absent."""
+    value = payload.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise ValidationFailed(f"payload.{key} must be a list of strings, got {describe(value)}", field=key)
+    if any(len(each) > max_bytes for each in value):
+        raise LimitExceeded(f"an entry of payload.{key} is longer than {max_bytes} bytes", limit="id_bytes")
+    return list(dict.fromkeys(value))
+
+
+def describe(value: object) -> str:
+    """A JSON value in the words of an error message, never quoting much of it."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return f"the text {value[:40]!r}"
+        case list():
+            return "a list"
+        case dict():
+            return "an object"
+    return type(value).__name__

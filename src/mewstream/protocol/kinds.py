@@ -1,0 +1,85 @@
+"""The kinds of envelopes that the gateway knows, by name.
+
+Unknown kinds are relayed under capability control; only those below mean something here.
+"""
+
+from __future__ import annotations
+
+PROTOCOL = "mew/v0.4"
+GATEWAY = "system:gateway"
+
+WELCOME = "system/welcome"
+PRESENCE = "system/presence"
+ERROR = "system/error"
+NOTICE = "system/notice"
+JOIN = "system/join"
+
+CHAT = "chat"
+MCP_REQUEST = "mcp/request"
+MCP_RESPONSE = "mcp/response"
+
+CAPABILITY_GRANT = "capability/grant"
+CAPABILITY_REVOKE = "capability/revoke"
+INVITE = "space/invite"
+INVITE_ACK = "space/invite-ack"
+KICK = "space/kick"
+PAUSE = "participant/pause"
+RESUME = "participant/resume"
+
+STREAM_REQUEST = "stream/request"
+STREAM_OPEN = "stream/open"
+STREAM_CLOSE = "stream/close"
+STREAM_ANNOUNCE = "stream/announce"
+STREAM_READY = "stream/ready"
+STREAM_START = "stream/start"
+STREAM_DATA = "stream/data"
+STREAM_COMPLETE = "stream/complete"
+STREAM_ERROR = "stream/error"
+GRANT_WRITE = "stream/grant-write"
+REVOKE_WRITE = "stream/revoke-write"
+TRANSFER_OWNERSHIP = "stream/transfer-ownership"
+GRANT_READ = "stream/grant-read"
+REVOKE_READ = "stream/revoke-read"
+WRITE_GRANTED = "stream/write-granted"
+WRITE_REVOKED = "stream/write-revoked"
+OWNERSHIP_TRANSFERRED = "stream/ownership-transferred"
+READ_GRANTED = "stream/read-granted"
+READ_REVOKED = "stream/read-revoked"
+
+#: The capability to announce streams (seed 003) and the one to manage those of others (decision 1).
+STREAM_MANAGE = "stream/manage"
+SPACE_MANAGE_STREAMS = "space/manage-streams"
+
+#: Projections of the writer and reader sets (decision 2); never a source of rights.
+WRITE_PROJECTION = "stream/write:"
+READ_PROJECTION = "stream/read:"
+
+#: From the gateway only (decision 21); ``system/*`` as a whole belongs here too.
+RESERVED = frozenset(
+    {
+        STREAM_OPEN,
+        STREAM_READY,
+        WRITE_GRANTED,
+        WRITE_REVOKED,
+        READ_GRANTED,
+        READ_REVOKED,
+        OWNERSHIP_TRANSFERRED,
+        INVITE_ACK,
+    }
+)
+
+#: What a paused participant may still send: acknowledgements, status and resume.
+WHILE_PAUSED = frozenset(
+    {
+        MCP_RESPONSE,
+        "chat/acknowledge",
+        "capability/grant-ack",
+        "participant/status",
+        "participant/compact-done",
+        RESUME,
+    }
+)
+
+
+def is_reserved(kind: str) -> bool:
+    return kind in RESERVED or kind.startswith("system/")

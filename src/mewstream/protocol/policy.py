@@ -1,0 +1,78 @@
+"""What an operator can set for a space: limits, policies and delivery.
+
+Every field has its unit in its name or its comment. Unknown keys are refused by the decoder, so
+that a misspelt limit is an error and not a silent default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+OwnerLeave = Literal["keep", "transfer", "close"]
+OnSlow = Literal["drop-oldest", "latest", "disconnect"]
+Validate = Literal["off", "enforce"]
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Upper bounds. Each is named in the ``limit`` field of a ``limit_exceeded`` error."""
+
+    message_bytes: int = 1 << 20
+    """One WebSocket message or HTTP body, after reassembly."""
+    id_bytes: int = 128
+    """A participant id, an alias or an envelope id, in UTF-8."""
+    participants_per_space: int = 10_000
+    streams_per_space: int = 10_000
+    streams_per_participant: int = 256
+    writers_per_stream: int = 10_000
+    readers_per_stream: int = 10_000
+    stream_metadata_bytes: int = 64 << 10
+    """The payload of a request or announcement: every later joiner gets it again."""
+    formats_per_stream: int = 16
+    schema_bytes: int = 32 << 10
+    capability_grants: int = 1_024
+    """Runtime capability grants that a space remembers."""
+    invitations: int = 10_000
+    remembered_ids: int = 128
+    """Envelope ids per participant within which a repetition is recognised."""
+    refused_excerpt_bytes: int = 256
+    """How much of a refused payload is recorded."""
+    envelopes_per_second: float = 5_000.0
+    """Per connection; reading pauses above it. 0: no limit."""
+    frames_per_second: float = 0.0
+    """Per connection; reading pauses above it. 0: no limit (back-pressure still holds)."""
+    bytes_per_second: float = 0.0
+    """Per connection; reading pauses above it. 0: no limit."""
+
+
+class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Defaults of a space. A stream may set its own ``on_owner_leave``, ``owner_leave_grace``,
+    ``on_slow`` and ``validate`` when it is requested or announced."""
+
+    on_owner_leave: OwnerLeave = "keep"
+    owner_leave_grace: float = 10.0
+    """Seconds between the owner's leave and a ``transfer`` or ``close``."""
+    reconnect_grace: float = 0.0
+    """Seconds for which a lost connection keeps its rights. 0: it leaves at once."""
+    suspend_for: float = 30.0
+    """Seconds for which those connected keep their rights when the gateway restarts or drains."""
+    start_timeout: float = 60.0
+    """Seconds from ``stream/ready`` to ``stream/start``. 0: no limit."""
+    on_slow: OnSlow = "drop-oldest"
+    validate: Validate = "off"
+
+
+class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How much may wait for a slow connection, and for how long it may slow down writers."""
+
+    flush_bytes: int = 64 << 10
+    """A tick's output is written early when it has reached this size."""
+    write_buffer_bytes: int = 256 << 10
+    """Unsent bytes in the transport at which a connection counts as behind."""
+    soft_queue_bytes: int = 1 << 20
+    """Queued bytes at which reading from the writers that feed the connection pauses."""
+    queue_bytes: int = 4 << 20
+    """Queued bytes at which the slow-consumer policy applies."""
+    writer_pause: float = 0.25
+    """Seconds that one slow connection may hold up its writers, before its policy applies."""

@@ -1,0 +1,284 @@
+"""The records: everything that happens in a space, as facts in the order they happened.
+
+``decide`` writes them, ``apply`` folds them into the state, the journal stores them, and
+``render`` says what the participants are told. A record holds all that those three need, so that
+a message can be sent again years later as it was sent the first time.
+
+``seq`` is gap-free in a space, ``ts`` never decreases, ``cause_seq`` names the record that this
+one follows from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Conditions = dict[str, Any]
+"""``{"expires_at": RFC 3339, "max_frames": int}``, each key optional."""
+
+
+class Record(msgspec.Struct, tag_field="record", kw_only=False, omit_defaults=True):
+    seq: int
+    ts: int
+    cause_seq: int | None
+
+
+# -- the space and who is in it -------------------------------------------------------------------
+
+
+class SpaceStarted(Record, tag="space-started"):
+    """A run of the gateway begins. ``config`` is free of secrets and says what holds from here."""
+
+    epoch: str
+    config: dict[str, Any]
+
+
+class Joined(Record, tag="joined"):
+    """Somebody is here. ``resumed``: came back within the grace; ``replaced``: a second connection
+    of the same participant took over. Neither is news to the others."""
+
+    participant: str
+    capabilities: list[dict[str, Any]]
+    transport: str
+    resumed: bool = False
+    replaced: bool = False
+
+
+class Left(Record, tag="left"):
+    participant: str
+    reason: str
+
+
+class Suspended(Record, tag="suspended"):
+    """The connection is lost, the rights are kept until ``until`` (microseconds)."""
+
+    participant: str
+    until: int
+    reason: str
+
+
+class EnvelopeAccepted(Record, tag="envelope"):
+    """An envelope that everyone gets; ``data`` is its normalised JSON."""
+
+    sender: str
+    kind: str
+    id: str
+    digest: int
+    data: bytes
+    stream_id: str | None = None
+
+
+class Refused(Record, tag="refused"):
+    """Something was not accepted. ``count`` sums up a flood of the same."""
+
+    sender: str
+    kind: str
+    code: str
+    message: str
+    http_status: int
+    details: dict[str, Any] = {}
+    id: str | None = None
+    remember: bool = True
+    digest: int = 0
+    stream_id: str | None = None
+    excerpt: str = ""
+    count: int = 1
+
+
+class CapabilitiesGranted(Record, tag="capabilities-granted"):
+    grant_id: str
+    participant: str
+    capabilities: list[dict[str, Any]]
+    by: str
+
+
+class CapabilitiesRevoked(Record, tag="capabilities-revoked"):
+    """``remaining`` is what is left of each touched grant; an empty list ends the grant."""
+
+    participant: str
+    remaining: dict[str, list[dict[str, Any]]]
+    by: str
+
+
+class Invited(Record, tag="invited"):
+    participant: str
+    capabilities: list[dict[str, Any]]
+    by: str
+    request_id: str
+
+
+class Paused(Record, tag="paused"):
+    """``until`` None: until somebody resumes."""
+
+    participant: str
+    until: int | None
+    by: str
+
+
+class Unpaused(Record, tag="unpaused"):
+    participant: str
+    by: str
+
+
+# -- the life of a stream -------------------------------------------------------------------------
+
+
+class StreamPolicy(msgspec.Struct, frozen=True):
+    """What holds for one stream, resolved when it was opened."""
+
+    on_owner_leave: str
+    owner_leave_grace: float
+    on_slow: str
+    validate: str
+
+
+class StreamOpened(Record, tag="stream-opened"):
+    """A stream exists: ``live`` after a request, ``ready`` after an announcement."""
+
+    stream_id: str
+    status: str
+    owner: str
+    request_id: str
+    request: dict[str, Any]
+    policy: StreamPolicy
+    authorized_writers: list[str]
+    authorized_readers: list[str] | None = None
+    auto_grant: list[str] = []
+    alias: str | None = None
+    formats: list[dict[str, Any]] = []
+    start_by: int | None = None
+    owner_connected: bool = True
+
+
+class StreamStarted(Record, tag="stream-started"):
+    stream_id: str
+    by: str
+
+
+class StreamEnded(Record, tag="stream-ended"):
+    """``how`` is closed, completed or failed. Where ``by`` is a participant, its own envelope
+    (``cause_seq``) has told everyone; where it is the gateway, this record does."""
+
+    stream_id: str
+    how: str
+    by: str
+    code: str | None = None
+    message: str | None = None
+    reason: str | None = None
+
+
+# -- rights ---------------------------------------------------------------------------------------
+
+
+class WriteGranted(Record, tag="write-granted"):
+    stream_id: str
+    participant: str
+    authorized_writers: list[str]
+    by: str
+    reason: str | None = None
+    conditions: Conditions | None = None
+    expires_at: int | None = None
+    max_frames: int | None = None
+    request_id: str | None = None
+
+
+class WriteRevoked(Record, tag="write-revoked"):
+    stream_id: str
+    participant: str
+    authorized_writers: list[str]
+    by: str
+    reason: str | None = None
+    request_id: str | None = None
+
+
+class OwnershipTransferred(Record, tag="ownership-transferred"):
+    stream_id: str
+    previous_owner: str
+    new_owner: str
+    authorized_writers: list[str]
+    by: str
+    reason: str | None = None
+    request_id: str | None = None
+
+
+class ReadGranted(Record, tag="read-granted"):
+    """``authorized_readers`` None: there is no set and everyone reads."""
+
+    stream_id: str
+    participant: str
+    authorized_readers: list[str] | None
+    by: str
+    reason: str | None = None
+    request_id: str | None = None
+
+
+class ReadRevoked(Record, tag="read-revoked"):
+    stream_id: str
+    participant: str
+    authorized_readers: list[str]
+    by: str
+    reason: str | None = None
+    request_id: str | None = None
+
+
+# -- what flows -----------------------------------------------------------------------------------
+
+
+class Frame(Record, tag="frame", gc=False):
+    """One accepted frame. ``kind`` is ``frame`` for a raw one, whose ``data`` is what follows the
+    second ``#``; for a ``stream/data`` envelope ``data`` is the whole normalised envelope.
+
+    ``readers`` None: everyone. ``recipients`` is how many were connected and addressed.
+    ``gap`` is how many sequence numbers the writer skipped.
+    """
+
+    stream_id: str
+    sender: str
+    stream_seq: int
+    opcode: int
+    recipients: int
+    data: bytes
+    kind: str = "frame"
+    readers: tuple[str, ...] | None = None
+    id: str | None = None
+    digest: int = 0
+    sequence: int | None = None
+    gap: int = 0
+    format_id: str | None = None
+
+
+class FramesDropped(Record, tag="frames-dropped"):
+    """A slow reader did not get ``count`` frames of a stream, between these positions."""
+
+    participant: str
+    stream_id: str
+    count: int
+    first_seq: int
+    last_seq: int
+    policy: str
+
+
+AnyRecord = (
+    SpaceStarted
+    | Joined
+    | Left
+    | Suspended
+    | EnvelopeAccepted
+    | Refused
+    | CapabilitiesGranted
+    | CapabilitiesRevoked
+    | Invited
+    | Paused
+    | Unpaused
+    | StreamOpened
+    | StreamStarted
+    | StreamEnded
+    | WriteGranted
+    | WriteRevoked
+    | OwnershipTransferred
+    | ReadGranted
+    | ReadRevoked
+    | Frame
+    | FramesDropped
+)

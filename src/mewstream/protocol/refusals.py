@@ -1,0 +1,54 @@
+"""A refusal is a record like any other: what was refused, with which code, and a bounded excerpt."""
+
+from __future__ import annotations
+
+from mewstream.protocol.errors import PeerError, UnauthorizedStreamWrite
+from mewstream.protocol.ledger import Ledger
+from mewstream.protocol.records import Refused
+from mewstream.protocol.state import SpaceState, Stream
+from mewstream.protocol.stream_rules import write_revoke
+
+
+class RightSpent(UnauthorizedStreamWrite):
+    """The right of a writer has run out, and time has not been told yet: the revoke that it means
+    is written before the refusal (decision 17)."""
+
+    def __init__(self, stream: Stream, writer: str, reason: str) -> None:
+        super().__init__(f"your right to write to {stream.id} has ended: {reason}", stream_id=stream.id, reason=reason)
+        self.stream = stream
+        self.writer = writer
+        self.reason = reason
+
+
+def write_refusal(
+    ledger: Ledger,
+    flaw: PeerError,
+    *,
+    sender: str,
+    kind: str,
+    id: str | None = None,
+    remember: bool = True,
+    digest: int = 0,
+    payload: bytes = b"",
+) -> None:
+    if isinstance(flaw, RightSpent):
+        write_revoke(ledger, flaw.stream, flaw.writer, flaw.reason)
+    ledger.write(
+        Refused,
+        sender=sender,
+        kind=kind,
+        code=flaw.code,
+        message=flaw.message,
+        http_status=flaw.http_status,
+        details=flaw.details,
+        id=id,
+        remember=remember,
+        digest=digest,
+        stream_id=flaw.details.get("stream_id"),
+        excerpt=excerpt(payload, ledger.state),
+    )
+
+
+def excerpt(payload: bytes, state: SpaceState) -> str:
+    """A bounded prefix of what was refused: enough to recognise it, too little to store it."""
+    return payload[: state.limits.refused_excerpt_bytes].decode("utf-8", "replace")

@@ -1,0 +1,262 @@
+"""What participants are told of a record: a pure function, live and in a replay alike.
+
+Each record tells at most one thing. A record whose envelope has told everyone already (a start, a
+pause) tells nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mewstream.protocol import kinds
+from mewstream.protocol.envelope import encode_json
+from mewstream.protocol.fold import gateway_message_id
+from mewstream.protocol.identifiers import namespace
+from mewstream.protocol.records import (
+    EnvelopeAccepted,
+    Frame,
+    FramesDropped,
+    Invited,
+    Joined,
+    Left,
+    OwnershipTransferred,
+    ReadGranted,
+    ReadRevoked,
+    Record,
+    Refused,
+    StreamEnded,
+    StreamOpened,
+    WriteGranted,
+    WriteRevoked,
+)
+from mewstream.protocol.state import describe_stream
+from mewstream.protocol.times import rfc3339
+from mewstream.protocol.transitions import Status
+
+
+def render(space: str, epoch: str, record: Record) -> bytes | None:
+    """The JSON of the message that a control record sends; None where it sends none.
+
+    A raw :class:`Frame` is not JSON: see :mod:`mewstream.protocol.frames`.
+    """
+    if isinstance(record, EnvelopeAccepted):
+        return record.data
+    if isinstance(record, Frame):
+        return record.data if record.kind == kinds.STREAM_DATA else None
+    teller = _TELLERS.get(type(record))
+    if teller is None:
+        return None
+    told: _Told | None = teller(space, record)
+    if told is None:
+        return None
+    kind, payload, to, correlation_id, context = told
+    return gateway_envelope(
+        kind,
+        payload,
+        id=gateway_message_id(epoch, record.seq),
+        ts=record.ts,
+        to=to,
+        correlation_id=correlation_id,
+        context=context,
+    )
+
+
+def gateway_envelope(
+    kind: str,
+    payload: dict[str, Any],
+    *,
+    id: str,
+    ts: int,
+    to: list[str] | None = None,
+    correlation_id: str | None = None,
+    context: str | None = None,
+) -> bytes:
+    """A message from ``system:gateway``."""
+    fields: dict[str, Any] = {
+        "protocol": kinds.PROTOCOL,
+        "id": id,
+        "ts": rfc3339(ts),
+        "from": kinds.GATEWAY,
+    }
+    if to is not None:
+        fields["to"] = to
+    fields["kind"] = kind
+    if correlation_id is not None:
+        fields["correlation_id"] = [correlation_id]
+    if context is not None:
+        fields["context"] = context
+    fields["payload"] = payload
+    return encode_json(fields)
+
+
+def with_seq(envelope: bytes, seq: int) -> bytes:
+    """The same envelope for those who asked for positions."""
+    return b'{"seq":%d,%b' % (seq, envelope[1:])
+
+
+def private_to(record: Record) -> str | None:
+    """The one participant whom a record's message is for; None where it is for everyone."""
+    match record:
+        case Refused(sender=sender):
+            return sender
+        case FramesDropped(participant=participant):
+            return participant
+    return None
+
+
+def visible_to(record: Record, participant: str) -> bool:
+    """Whether a participant that was present got this record's message."""
+    match record:
+        case Frame(readers=readers):
+            return readers is None or participant in readers
+        case Joined(participant=joined) | Left(participant=joined):
+            return joined != participant
+        case Invited(by=inviter):
+            return inviter != participant
+    private = private_to(record)
+    return private is None or private == participant
+
+
+_Told = tuple[str, dict[str, Any], list[str] | None, str | None, str | None]
+"""kind, payload, to, correlation id, context."""
+
+
+def _joined(space: str, record: Joined) -> _Told | None:
+    if record.resumed or record.replaced:
+        return None
+    participant = {"id": record.participant, "capabilities": record.capabilities}
+    return kinds.PRESENCE, {"event": "join", "participant": participant}, None, None, None
+
+
+def _left(space: str, record: Left) -> _Told:
+    return kinds.PRESENCE, {"event": "leave", "participant": {"id": record.participant}}, None, None, None
+
+
+def _invited(space: str, record: Invited) -> _Told:
+    participant = {"id": record.participant, "capabilities": record.capabilities}
+    payload = {"event": "invited", "participant": participant, "by": record.by}
+    return kinds.PRESENCE, payload, None, record.request_id, None
+
+
+def _refused(space: str, record: Refused) -> _Told:
+    payload = {"error": record.code, "message": record.message, **record.details}
+    if record.count > 1:
+        payload["count"] = record.count
+    return kinds.ERROR, payload, [record.sender], record.id, None
+
+
+def _frames_dropped(space: str, record: FramesDropped) -> _Told:
+    payload = {
+        "notice": "frames_dropped",
+        "stream_id": record.stream_id,
+        "count": record.count,
+        "first_seq": record.first_seq,
+        "last_seq": record.last_seq,
+        "policy": record.policy,
+    }
+    return kinds.NOTICE, payload, [record.participant], None, None
+
+
+def _stream_opened(space: str, record: StreamOpened) -> _Told:
+    described = describe_stream(
+        space=space,
+        stream_id=record.stream_id,
+        request=record.request,
+        owner=record.owner,
+        owner_connected=record.owner_connected,
+        writers=record.authorized_writers,
+        readers=record.authorized_readers,
+        created=record.ts,
+        status=record.status,
+        last_seq=record.seq,
+        alias=record.alias,
+        formats=record.formats,
+        conditions={},
+    )
+    if record.status == Status.LIVE:
+        return kinds.STREAM_OPEN, described, [record.owner], record.request_id, None
+    described["capabilities"] = {
+        "read": kinds.READ_PROJECTION + record.stream_id,
+        "write": kinds.WRITE_PROJECTION + record.stream_id,
+    }
+    mirror = described["namespace"]
+    return kinds.STREAM_READY, {"stream": described}, None, record.request_id, mirror
+
+
+def _stream_ended(space: str, record: StreamEnded) -> _Told | None:
+    if record.by != kinds.GATEWAY:
+        return None
+    mirror = namespace(space, record.stream_id)
+    stream = {"stream_id": record.stream_id, "namespace": mirror}
+    if record.how == "failed":
+        payload = {"stream": stream, "code": record.code, "message": record.message}
+        return kinds.STREAM_ERROR, payload, None, None, mirror
+    payload = {"stream_id": record.stream_id, "stream": stream, "reason": record.reason}
+    return kinds.STREAM_CLOSE, payload, None, None, mirror
+
+
+def _write_granted(space: str, record: WriteGranted) -> _Told:
+    payload = _right_changed(record)
+    payload["authorized_writers"] = record.authorized_writers
+    if record.conditions is not None:
+        payload["conditions"] = record.conditions
+    return kinds.WRITE_GRANTED, payload, None, record.request_id, None
+
+
+def _write_revoked(space: str, record: WriteRevoked) -> _Told:
+    payload = _right_changed(record)
+    payload["authorized_writers"] = record.authorized_writers
+    return kinds.WRITE_REVOKED, payload, None, record.request_id, None
+
+
+def _ownership_transferred(space: str, record: OwnershipTransferred) -> _Told:
+    payload = {
+        "stream_id": record.stream_id,
+        "previous_owner": record.previous_owner,
+        "new_owner": record.new_owner,
+        "authorized_writers": record.authorized_writers,
+        "reason": record.reason,
+        "by": record.by,
+    }
+    return kinds.OWNERSHIP_TRANSFERRED, payload, None, record.request_id, None
+
+
+def _read_granted(space: str, record: ReadGranted) -> _Told:
+    return kinds.READ_GRANTED, _readers_changed(record), None, record.request_id, None
+
+
+def _read_revoked(space: str, record: ReadRevoked) -> _Told:
+    return kinds.READ_REVOKED, _readers_changed(record), None, record.request_id, None
+
+
+def _readers_changed(record: ReadGranted | ReadRevoked) -> dict[str, Any]:
+    payload = _right_changed(record)
+    if record.authorized_readers is not None:
+        payload["authorized_readers"] = record.authorized_readers
+    return payload
+
+
+def _right_changed(record: WriteGranted | WriteRevoked | ReadGranted | ReadRevoked) -> dict[str, Any]:
+    return {
+        "stream_id": record.stream_id,
+        "participant_id": record.participant,
+        "reason": record.reason,
+        "by": record.by,
+    }
+
+
+_TELLERS: dict[type[Record], Callable[[str, Any], _Told | None]] = {
+    Joined: _joined,
+    Left: _left,
+    Invited: _invited,
+    Refused: _refused,
+    FramesDropped: _frames_dropped,
+    StreamOpened: _stream_opened,
+    StreamEnded: _stream_ended,
+    WriteGranted: _write_granted,
+    WriteRevoked: _write_revoked,
+    OwnershipTransferred: _ownership_transferred,
+    ReadGranted: _read_granted,
+    ReadRevoked: _read_revoked,
+}

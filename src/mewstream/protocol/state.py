@@ -1,0 +1,286 @@
+"""The state of a space: who is here, which streams live, who may write and read.
+
+It is a fold over the records and nothing else: only :mod:`mewstream.protocol.fold` changes it.
+What is computed from it (welcome, projections, recipients) is in this module too, in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from mewstream.protocol import kinds
+from mewstream.protocol.capabilities import Capabilities
+from mewstream.protocol.identifiers import namespace
+from mewstream.protocol.policy import Delivery, Limits, Policies
+from mewstream.protocol.records import Record, StreamPolicy
+from mewstream.protocol.times import rfc3339
+from mewstream.protocol.transitions import Status
+
+Timer = tuple[str, str, str]
+"""What falls due: (``expire``, stream, writer), (``start``, stream, ""), (``owner``, stream, ""),
+(``rejoin``, participant, "")."""
+
+
+class Participant(msgspec.Struct):
+    """Somebody who is present. ``session`` is the seq of the join that this connection made."""
+
+    id: str
+    session: int
+    transport: str
+    connected: bool = True
+    paused_until: int | None = None
+    """Microseconds; -1: until somebody resumes."""
+
+    def is_paused(self, now: int) -> bool:
+        return self.paused_until is not None and (self.paused_until < 0 or now < self.paused_until)
+
+
+class WriteRight(msgspec.Struct):
+    """One writer's right on one stream. ``frames_left`` None: no bound."""
+
+    since: int
+    expires_at: int | None = None
+    frames_left: int | None = None
+    conditions: dict[str, Any] | None = None
+
+
+class Stream(msgspec.Struct):
+    id: str
+    owner: str
+    status: Status
+    created: int
+    request_id: str
+    open_id: str
+    request: dict[str, Any]
+    policy: StreamPolicy
+    writers: dict[str, WriteRight]
+    readers: tuple[str, ...] | None
+    auto_grant: list[str]
+    alias: str | None
+    formats: list[dict[str, Any]]
+    frames: int = 0
+    last_seq: int = 0
+    sequences: dict[str, tuple[int, int]] = {}
+    """writer -> (session, last sequence) of its ``stream/data``. Outlives a revoke: a writer that is
+    granted again within its session goes on counting."""
+    version: int = 0
+    """Grows with every change of rights or status, so that caches know when to look again."""
+
+    def authorized_writers(self) -> list[str]:
+        """The owner first, then the others in the order they were granted."""
+        return [self.owner, *(writer for writer in self.writers if writer != self.owner)]
+
+    def format(self, format_id: str) -> dict[str, Any] | None:
+        return next((each for each in self.formats if each["id"] == format_id), None)
+
+
+class Rights(msgspec.Struct):
+    """What one participant has on streams, as ordered sets of stream ids."""
+
+    owns: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    reads: dict[str, None] = {}
+
+
+class Answer(msgspec.Struct):
+    """How an envelope was answered, kept so that a repetition is answered the same."""
+
+    digest: int
+    seq: int
+    records: list[Record] = []
+
+
+@dataclass(slots=True)
+class SpaceState:
+    id: str
+    epoch: str = ""
+    seq: int = 0
+    ts: int = 0
+    config: dict[str, Any] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    policies: Policies = field(default_factory=Policies)
+    delivery: Delivery = field(default_factory=Delivery)
+    roster: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Everyone who may come, with the capabilities given by configuration or invitation."""
+    invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
+    """participant -> grant id -> what was granted at run time."""
+    participants: dict[str, Participant] = field(default_factory=dict)
+    connected: int = 0
+    """How many of the participants are connected, and not suspended."""
+    streams: dict[str, Stream] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    rights: dict[str, Rights] = field(default_factory=dict)
+    """The streams of each participant: the same facts as in the streams, found from the other end."""
+    stream_counter: int = 0
+    timers: dict[Timer, int] = field(default_factory=dict)
+    answers: dict[str, dict[str, Answer]] = field(default_factory=dict)
+    compiled: dict[str, Capabilities] = field(default_factory=dict, compare=False, repr=False)
+
+    # -- capabilities -------------------------------------------------------------------------
+
+    def capability_list(self, participant: str) -> list[dict[str, Any]]:
+        """Configured, invited and granted capabilities, without the projections of rights."""
+        configured = self.roster.get(participant, [])
+        grants = self.capability_grants.get(participant)
+        if not grants:
+            return configured
+        return configured + [pattern for granted in grants.values() for pattern in granted]
+
+    def capabilities(self, participant: str) -> Capabilities:
+        compiled = self.compiled.get(participant)
+        if compiled is None:
+            compiled = self.compiled[participant] = Capabilities(self.capability_list(participant))
+        return compiled
+
+    def effective_capabilities(self, participant: str) -> list[dict[str, Any]]:
+        """What a participant is told it may do: with ``stream/write:{id}`` and ``stream/read:{id}``
+        as projections of the writer and reader sets (decision 2)."""
+        listed = self.capability_list(participant)
+        rights = self.rights.get(participant)
+        if rights is None:
+            return listed
+        return (
+            listed
+            + [{"kind": kinds.WRITE_PROJECTION + stream_id} for stream_id in rights.writes]
+            + [{"kind": kinds.READ_PROJECTION + stream_id} for stream_id in rights.reads]
+        )
+
+    # -- participants -------------------------------------------------------------------------
+
+    def is_present(self, participant: str) -> bool:
+        """Connected, or suspended and expected back."""
+        return participant in self.participants
+
+    def is_connected(self, participant: str) -> bool:
+        present = self.participants.get(participant)
+        return present is not None and present.connected
+
+    # -- streams ------------------------------------------------------------------------------
+
+    def find_stream(self, reference: str) -> Stream | None:
+        """By id or alias."""
+        stream = self.streams.get(reference)
+        if stream is None and (aliased := self.aliases.get(reference)) is not None:
+            stream = self.streams[aliased]
+        return stream
+
+    def recipients(self, stream: Stream) -> list[str]:
+        """Who gets the frames of a stream now: readers that are connected. The one place."""
+        present = self.participants
+        if stream.readers is None:
+            return [each.id for each in present.values() if each.connected]
+        return [each for each in stream.readers if each in present and present[each].connected]
+
+    def recipient_count(self, stream: Stream) -> int:
+        """``len(recipients(stream))``, at no cost where everyone reads."""
+        return self.connected if stream.readers is None else len(self.recipients(stream))
+
+    def describe_stream(self, stream: Stream) -> dict[str, Any]:
+        """A stream as ``active_streams`` shows it. What the gateway knows comes last, so that no
+        field of a request can pose as one of the gateway's (decision 23)."""
+        conditions = {
+            writer: {**right.conditions, **_frames_left(right)}
+            for writer, right in stream.writers.items()
+            if right.conditions
+        }
+        return describe_stream(
+            space=self.id,
+            stream_id=stream.id,
+            request=stream.request,
+            owner=stream.owner,
+            owner_connected=self.is_connected(stream.owner),
+            writers=stream.authorized_writers(),
+            readers=stream.readers,
+            created=stream.created,
+            status=str(stream.status),
+            last_seq=stream.last_seq,
+            alias=stream.alias,
+            formats=stream.formats,
+            conditions=conditions,
+        )
+
+    # -- the welcome --------------------------------------------------------------------------
+
+    def welcome(self, participant: str) -> dict[str, Any]:
+        """The payload of ``system/welcome``: the fold at this very ``seq``."""
+        return {
+            "you": {"id": participant, "capabilities": self.effective_capabilities(participant)},
+            "participants": [
+                {"id": each.id, "capabilities": self.effective_capabilities(each.id)}
+                for each in self.participants.values()
+                if each.id != participant
+            ],
+            "active_streams": [self.describe_stream(stream) for stream in self.streams.values()],
+            "epoch": self.epoch,
+            "seq": self.seq,
+        }
+
+    def next_deadline(self) -> int | None:
+        """When time itself becomes a command: the earliest moment at which something falls due."""
+        return min(self.timers.values(), default=None)
+
+
+def describe_stream(
+    *,
+    space: str,
+    stream_id: str,
+    request: dict[str, Any],
+    owner: str,
+    owner_connected: bool,
+    writers: list[str],
+    readers: Sequence[str] | None,
+    created: int,
+    status: str,
+    last_seq: int,
+    alias: str | None,
+    formats: list[dict[str, Any]],
+    conditions: dict[str, Any],
+) -> dict[str, Any]:
+    """One shape for ``stream/open``, ``stream/ready`` and ``active_streams``: every field of the
+    request, then the gateway's own, which nothing in a request can override."""
+    described: dict[str, Any] = {
+        **request,
+        "direction": request.get("direction", "upload"),
+        "stream_id": stream_id,
+        "namespace": namespace(space, stream_id),
+        "owner": owner,
+        "owner_connected": owner_connected,
+        "authorized_writers": writers,
+        "created": rfc3339(created),
+        "status": status,
+        "encoding": encoding_of(request),
+        "last_seq": last_seq,
+    }
+    for key, value in (
+        ("alias", alias),
+        ("authorized_readers", None if readers is None else list(readers)),
+        ("formats", formats or None),
+        ("conditions", conditions or None),
+    ):
+        if value is None:
+            described.pop(key, None)
+        else:
+            described[key] = value
+    return described
+
+
+def encoding_of(request: dict[str, Any]) -> str:
+    """``text`` or ``binary``: a hint for readers, from what the request says of its content."""
+    asked = request.get("encoding")
+    if asked in ("text", "binary"):
+        return str(asked)
+    content_type = request.get("content_type")
+    if not isinstance(content_type, str):
+        return "text"
+    essence = content_type.partition(";")[0].strip().lower()
+    textual = essence.startswith("text/") or essence.endswith(("json", "jsonl", "json-seq", "xml", "yaml"))
+    return "text" if textual else "binary"
+
+
+def _frames_left(right: WriteRight) -> dict[str, int]:
+    return {} if right.frames_left is None else {"frames_left": right.frames_left}

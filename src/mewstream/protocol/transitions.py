@@ -1,0 +1,96 @@
+"""The life of a stream and the rights on it: every transition, in one table.
+
+A row says: from this state, on this event, who may cause it, to which state, and what everyone is
+told. An event that has no row for a state is ``invalid_operation`` there; one that somebody may
+not cause is refused with the event's own code; a stream that has ended is ``stream_not_found``.
+The diagram in ``docs/stream-states.md`` is drawn from this table.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from mewstream.protocol import kinds
+
+
+class Status(StrEnum):
+    NONE = "none"
+    READY = "ready"
+    LIVE = "live"
+    ENDED = "ended"
+
+
+class Who(StrEnum):
+    CAPABLE = "a holder of the capability"
+    OWNER = "the owner"
+    OWNER_OR_MANAGER = "the owner, or a holder of space/manage-streams"
+    WRITER = "an authorized writer"
+    GATEWAY = "the gateway"
+
+
+class Transition(NamedTuple):
+    source: Status
+    event: str
+    who: Who
+    target: Status
+    emits: str
+    refusal: str
+
+
+FRAME = "frame"
+START_TIMEOUT = "start timeout"
+GRANT_SPENT = "grant expired or spent"
+WRITER_LEFT = "writer left"
+OWNER_LEFT_TRANSFER = "owner left (transfer)"
+OWNER_LEFT_CLOSE = "owner left (close)"
+
+_NONE, _READY, _LIVE, _ENDED = Status.NONE, Status.READY, Status.LIVE, Status.ENDED
+
+
+def _rows() -> list[Transition]:
+    rows = [
+        Transition(_NONE, kinds.STREAM_REQUEST, Who.CAPABLE, _LIVE, kinds.STREAM_OPEN, "capability_violation"),
+        Transition(_NONE, kinds.STREAM_ANNOUNCE, Who.CAPABLE, _READY, kinds.STREAM_READY, "capability_violation"),
+        Transition(_READY, kinds.STREAM_START, Who.OWNER, _LIVE, kinds.STREAM_START, "unauthorized"),
+        Transition(_LIVE, FRAME, Who.WRITER, _LIVE, "the frame", "unauthorized_stream_write"),
+        Transition(_LIVE, kinds.STREAM_COMPLETE, Who.OWNER, _ENDED, kinds.STREAM_COMPLETE, "unauthorized"),
+        Transition(_READY, START_TIMEOUT, Who.GATEWAY, _ENDED, kinds.STREAM_ERROR, ""),
+    ]
+    for state in (_READY, _LIVE):
+        rows += [
+            Transition(state, event, Who.OWNER_OR_MANAGER, state, emits, "unauthorized")
+            for event, emits in (
+                (kinds.GRANT_WRITE, kinds.WRITE_GRANTED),
+                (kinds.REVOKE_WRITE, kinds.WRITE_REVOKED),
+                (kinds.TRANSFER_OWNERSHIP, kinds.OWNERSHIP_TRANSFERRED),
+                (kinds.GRANT_READ, kinds.READ_GRANTED),
+                (kinds.REVOKE_READ, kinds.READ_REVOKED),
+            )
+        ]
+        rows += [
+            Transition(state, kinds.STREAM_ERROR, Who.OWNER, _ENDED, kinds.STREAM_ERROR, "unauthorized"),
+            Transition(state, kinds.STREAM_CLOSE, Who.OWNER_OR_MANAGER, _ENDED, kinds.STREAM_CLOSE, "unauthorized"),
+            Transition(state, GRANT_SPENT, Who.GATEWAY, state, kinds.WRITE_REVOKED, ""),
+            Transition(state, WRITER_LEFT, Who.GATEWAY, state, kinds.WRITE_REVOKED, ""),
+            Transition(state, OWNER_LEFT_TRANSFER, Who.GATEWAY, state, kinds.OWNERSHIP_TRANSFERRED, ""),
+            Transition(state, OWNER_LEFT_CLOSE, Who.GATEWAY, _ENDED, kinds.STREAM_CLOSE, ""),
+        ]
+    return rows
+
+
+TRANSITIONS: tuple[Transition, ...] = tuple(_rows())
+
+#: Who may cause an event does not depend on the state, so a right is checked before the state is.
+WHO: dict[str, Who] = {row.event: row.who for row in TRANSITIONS}
+
+_BY_EVENT_AND_STATE = {(row.event, row.source): row for row in TRANSITIONS}
+
+
+def transition(event: str, status: Status) -> Transition | None:
+    """The row for an event in a state; None where the event is not valid there."""
+    return _BY_EVENT_AND_STATE.get((event, status))
+
+
+def states_allowing(event: str) -> list[str]:
+    return [str(row.source) for row in TRANSITIONS if row.event == event]

@@ -183,8 +183,8 @@ class FormatChecker:
         try:
             if schema.validator.is_valid(value):
                 return []
-            if size * schema.errors > _DETAILED:
-                return ["does not match its schema (too large to say where)"]
+            if size * schema.errors * max(1, depth / 4) > _DETAILED:  # errors of branches hold those below them
+                return ["does not match its schema (too large or too deep to say where)"]
             return [_describe(error) for error in islice(schema.validator.iter_errors(value), MAX_PROBLEMS - found)]
         except Exception as error:  # the validator refuses what JSON cannot hold: lone surrogates, odd keys
             return [_short(f"cannot be checked: {error}")]

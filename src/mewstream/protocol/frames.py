@@ -5,6 +5,9 @@ Those who asked for positions get ``#<stream_id>|<seq>|<writer>#<data>`` instead
 
 from __future__ import annotations
 
+import base64
+
+from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import LimitExceeded, ValidationFailed
 
 HASH = 0x23
@@ -35,3 +38,16 @@ def frame(stream_id: str, data: bytes) -> bytes:
 
 def frame_with_position(stream_id: str, seq: int, writer: str, data: bytes) -> bytes:
     return b"#%b|%d|%b#%b" % (stream_id.encode(), seq, writer.encode(), data)
+
+
+def as_json(stream_id: str, writer: str, data: bytes, opcode: int) -> bytes:
+    """A raw frame as one compact JSON object, for those who read lines and not sockets."""
+    described: dict[str, str] = {"kind": "frame", "stream_id": stream_id, "from": writer}
+    try:
+        if opcode == TEXT:
+            described["data"] = data.decode()
+    except UnicodeDecodeError:
+        pass
+    if "data" not in described:
+        described["data_base64"] = base64.b64encode(data).decode()
+    return encode_json(described)

@@ -1,0 +1,74 @@
+"""``mewstream serve``: run the gateway."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mewstream.gateway.config import load_config
+from mewstream.gateway.server import run
+from mewstream.protocol.errors import ConfigError
+
+
+@click.command()
+@click.option(
+    "--config",
+    "-c",
+    "configs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A space.yaml; give it several times for several spaces. Default: ./space.yaml",
+)
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1, or gateway.host of the file]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port; 0 takes a free one.  [default: 8080, or gateway.port of the file]",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory for what must outlive the gateway. Made where it does not exist.",
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate chain: serve https and wss.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM key of the certificate.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def serve(
+    configs: tuple[Path, ...],
+    host: str | None,
+    port: int | None,
+    data: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    log_level: str,
+) -> None:
+    """Run the gateway until it is stopped.
+
+    It prints one line with its address when it is ready. SIGTERM or Ctrl-C drains: clients are told
+    to reconnect, spread over gateway.drain_seconds.
+
+    \b
+    Examples:
+      mewstream serve
+      mewstream serve --config space.yaml --port 9000 --data ./data
+      mewstream serve --config lobby.yaml --config arena.yaml --host 0.0.0.0
+    """
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    config = load_config(configs or (Path("space.yaml"),), environ=os.environ, cwd=Path.cwd())
+    given: dict[str, Any] = {"host": host, "port": port, "data": data, "tls_cert": tls_cert, "tls_key": tls_key}
+    config = dataclasses.replace(config, **{key: value for key, value in given.items() if value is not None})
+    if (config.tls_cert is None) != (config.tls_key is None):
+        raise ConfigError("TLS needs both a certificate and its key: give --tls-cert and --tls-key")
+    if config.data is not None:
+        try:
+            config.data.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot use {config.data} as the data directory: {error.strerror}") from None
+    run(config, announce=click.echo)

@@ -1,0 +1,160 @@
+"""Fan-out: what a space sends in one tick of the event loop, as one ordered list.
+
+A message is encoded once and its recipients are fixed when it is decided. At the end of the tick
+the bytes are built once for each distinct set of recipients, in order, and every connection of
+that set is handed the same bytes object: one write per connection and tick. Control messages are
+in the same list as frames, so nothing overtakes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from mewstream.gateway.wsframes import MAX_HEADER, header
+
+
+class Parcel:
+    """One message for one audience. ``stream`` None marks a control message: never dropped."""
+
+    __slots__ = ("audience", "body", "on_slow", "opcode", "position", "sender", "seq", "size", "stream")
+
+    def __init__(
+        self,
+        audience: Audience,
+        opcode: int,
+        body: bytes,
+        position: bytes | None,
+        seq: int,
+        stream: str | None = None,
+        sender: str | None = None,
+        on_slow: str = "",
+    ) -> None:
+        self.audience = audience
+        self.opcode = opcode
+        self.body = body
+        self.position = position
+        """What those get who asked for positions; None: the same as everyone."""
+        self.seq = seq
+        self.stream = stream
+        self.sender = sender
+        self.on_slow = on_slow
+        self.size = len(body) + MAX_HEADER
+
+    def pieces(self, positions: bool) -> tuple[bytes, bytes]:
+        """The WebSocket header and the message."""
+        body = self.position if positions and self.position is not None else self.body
+        return header(self.opcode, len(body)), body
+
+
+class Endpoint(Protocol):
+    """Somewhere a participant's messages go: a WebSocket, or the output log of an absent one."""
+
+    @property
+    def positions(self) -> bool: ...
+
+    def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
+        """Take what one tick has for this endpoint: as bytes for a socket, and one by one."""
+        ...
+
+
+class Audience:
+    """A fixed set of endpoints, parted by what they asked for."""
+
+    __slots__ = ("parts", "wants_positions")
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        plain: list[Endpoint] = []
+        positioned: list[Endpoint] = []
+        for endpoint in endpoints:
+            (positioned if endpoint.positions else plain).append(endpoint)
+        self.wants_positions = bool(positioned)
+        self.parts: tuple[tuple[bool, list[Endpoint]], ...] = tuple(
+            (positions, members) for positions, members in ((False, plain), (True, positioned)) if members
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+
+class Outbox:
+    """The ordered list of one space. Not bounded by itself: it is empty after every tick."""
+
+    __slots__ = ("_flush_bytes", "_loop", "_mixed", "_parcels", "_scheduled", "_size")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, flush_bytes: int) -> None:
+        self._loop = loop
+        self._flush_bytes = flush_bytes
+        self._parcels: list[Parcel] = []
+        self._size = 0
+        self._mixed = False
+        self._scheduled = False
+
+    def add(self, parcel: Parcel) -> None:
+        parcels = self._parcels
+        if parcels and parcel.audience is not parcels[-1].audience:
+            self._mixed = True
+        parcels.append(parcel)
+        self._size += parcel.size
+        if self._size >= self._flush_bytes:
+            self.flush()
+        elif not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._scheduled = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand everything over now."""
+        parcels = self._parcels
+        if not parcels:
+            return
+        self._parcels = []
+        self._size = 0
+        if self._mixed:
+            self._mixed = False
+            for members, theirs in _by_members(parcels):
+                _hand_over(members, theirs)
+        else:
+            for _, members in parcels[0].audience.parts:
+                _hand_over(members, parcels)
+
+
+def _hand_over(members: Sequence[Endpoint], parcels: Sequence[Parcel]) -> None:
+    positions = members[0].positions
+    pieces: list[bytes] = []
+    for parcel in parcels:
+        pieces += parcel.pieces(positions)
+    data = b"".join(pieces)
+    for member in members:
+        member.push(data, parcels)
+
+
+def _by_members(parcels: list[Parcel]) -> list[tuple[list[Endpoint], list[Parcel]]]:
+    """Endpoints that get the same messages, and those messages in order.
+
+    Each distinct audience of the tick is a bit; endpoints with the same bits share their bytes.
+    """
+    bits: dict[int, int] = {}
+    audiences: list[Audience] = []
+    for parcel in parcels:
+        key = id(parcel.audience)
+        if key not in bits:
+            bits[key] = 1 << len(audiences)
+            audiences.append(parcel.audience)
+    belongs: dict[Endpoint, int] = {}
+    for audience in audiences:
+        bit = bits[id(audience)]
+        for _, members in audience.parts:
+            for member in members:
+                belongs[member] = belongs.get(member, 0) | bit
+    groups: dict[tuple[int, bool], list[Endpoint]] = {}
+    for member, signature in belongs.items():
+        groups.setdefault((signature, member.positions), []).append(member)
+    return [
+        (members, [parcel for parcel in parcels if bits[id(parcel.audience)] & signature])
+        for (signature, _), members in groups.items()
+    ]

@@ -1,0 +1,245 @@
+"""The gateway: its spaces, who is connected, and who is who."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from http import HTTPStatus
+from pathlib import Path
+
+from picows import WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
+from yarl import URL
+
+from mewstream.gateway.closing import CloseReason
+from mewstream.gateway.config import GatewayConfig
+from mewstream.gateway.fanout import Audience, Parcel
+from mewstream.gateway.history import History
+from mewstream.gateway.identity import InvitedTokens, TokenBook, new_token, token_from_headers
+from mewstream.gateway.joining import JoinRequest
+from mewstream.gateway.metrics import Metrics
+from mewstream.gateway.output_log import OutputLog
+from mewstream.gateway.space import Space
+from mewstream.gateway.websocket import JoinRefused, WebSocketMember
+from mewstream.journal import MemoryJournal
+from mewstream.protocol import frames, kinds
+from mewstream.protocol.errors import PeerError, Unauthorized, ValidationFailed
+from mewstream.protocol.render import gateway_envelope
+
+log = logging.getLogger("mewstream.gateway")
+
+#: Sweeps without any progress after which a peer that is behind is given up.
+STALLED_SWEEPS = 6
+#: How long a drain waits for connections to end after the last was told to.
+DRAIN_TIMEOUT = 3.0
+
+
+class Gateway:
+    """Everything but the listening socket, which :mod:`mewstream.gateway.server` has."""
+
+    def __init__(self, config: GatewayConfig, *, base_url: str, working_directory: Path) -> None:
+        self.config = config
+        self.loop = asyncio.get_running_loop()
+        self.metrics = Metrics()
+        self.started = time.monotonic()
+        self.draining = False
+        self._all_gone = asyncio.Event()
+        self.peers: dict[WebSocketMember, int] = {}
+        """Every open WebSocket, with the number of sweeps for which it has made no progress."""
+        self.journal = MemoryJournal()
+        self._invited = InvitedTokens(config.data / "invited.json" if config.data else None)
+        self._invited.load()
+        self._books: dict[str, TokenBook] = {}
+        self.spaces: dict[str, Space] = {}
+        self.history = History(working_directory)
+        self.largest_message = max(space.limits.message_bytes for space in config.spaces.values())
+        for id, space in config.spaces.items():
+            book = TokenBook({each.id: each.tokens for each in space.participants.values()})
+            for participant, digests in self._invited.for_space(id).items():
+                for digest in digests:
+                    book.add_digest(participant, digest)
+            self._books[id] = book
+            self.spaces[id] = Space(
+                space,
+                loop=self.loop,
+                journal=self.journal,
+                metrics=self.metrics.space(id),
+                history=self.history.for_space(space),
+                mint_token=lambda participant, id=id: self._mint_token(id, participant),  # type: ignore[misc]
+                connection_url=f"{base_url}/ws?space={URL.build(query={'space': id}).raw_query_string[6:]}",
+            )
+        self._logs = {
+            (id, each.id): OutputLog(each.id, each.output_log)
+            for id, space in config.spaces.items()
+            for each in space.participants.values()
+            if each.output_log is not None or each.auto_connect
+        }
+        for (id, participant), output_log in self._logs.items():
+            if config.spaces[id].participants[participant].auto_connect:
+                self.spaces[id].join(output_log)
+        self._sweeper = self.loop.call_later(config.ping_interval, self._sweep)
+
+    # -- identity ---------------------------------------------------------------------------------
+
+    def is_space_known(self, name: str | None) -> bool:
+        return name in self.spaces if name is not None else len(self.spaces) == 1
+
+    def find_space(self, name: str | None) -> Space | None:
+        """By name; where the gateway serves one space only, the name may be left out."""
+        if name is None:
+            return next(iter(self.spaces.values())) if len(self.spaces) == 1 else None
+        return self.spaces.get(name)
+
+    def participant_of(self, space: Space, token: str | None) -> str | None:
+        return self._books[space.id].identify(token)
+
+    def identify(self, request: JoinRequest, *, named_space: str | None, header_token: str | None) -> tuple[Space, str]:
+        """Who a join comes from. The token says it; everything else must agree (decision 20)."""
+        if request.space is not None and named_space is not None and request.space != named_space:
+            raise _no_such_space("the join and the URL name different spaces")
+        name = request.space if request.space is not None else named_space
+        space = self.find_space(name)
+        if space is None:
+            what = "name a space: this gateway serves several" if name is None else f"there is no space {name[:64]!r}"
+            raise _no_such_space(what)
+        tokens = {token for token in (header_token, request.token) if token is not None}
+        named = {self.participant_of(space, token) for token in tokens}
+        if len(named) != 1 or None in named:
+            raise _bad_token()
+        (participant,) = named
+        assert participant is not None
+        if request.participant is not None and request.participant != participant:
+            raise _bad_token()
+        return space, participant
+
+    def confirm(self, request: JoinRequest, space: Space, participant: str) -> None:
+        """A further join on a connection that is identified already must say the same."""
+        if request.space is not None and request.space != space.id:
+            raise _no_such_space(f"this connection has joined {space.id!r} already")
+        claimed = {request.participant} - {None}
+        if request.token is not None:
+            claimed.add(self.participant_of(space, request.token))
+        if claimed - {participant}:
+            raise _bad_token()
+
+    def _mint_token(self, space: str, participant: str) -> str:
+        token = new_token()
+        self._invited.add(space, participant, token)
+        self._books[space].add(participant, token)
+        return token
+
+    # -- connections ------------------------------------------------------------------------------
+
+    def accept(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
+        """Answer an upgrade: origin and subprotocol are settled here, identity with the join."""
+        origin = request.headers.get("Origin")
+        if origin is not None and not self._is_allowed_origin(origin, request.headers.get("Host", "")):
+            return _http_refusal(403, "this origin may not connect: see gateway.allowed_origins")
+        if self.draining:
+            return _http_refusal(503, "the gateway is draining: reconnect to another or later")
+        presented = token_from_headers(request.headers)
+        if presented.problem is not None:
+            return _http_refusal(401, presented.problem)
+        try:
+            space = URL(request.path.decode("ascii"), encoded=True).query.get("space")
+        except (UnicodeDecodeError, ValueError):
+            return _http_refusal(400, "the path of the request cannot be read")
+        listener = WebSocketMember(self, space=space, token=presented.token)
+        headers = {}
+        if presented.echo_subprotocol is not None:
+            headers["Sec-WebSocket-Protocol"] = presented.echo_subprotocol
+        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(headers), listener)
+
+    def _is_allowed_origin(self, origin: str, host: str) -> bool:
+        """Browsers say where a page comes from: the gateway's own host, and those that are listed."""
+        allowed = self.config.allowed_origins
+        if "*" in allowed or origin in allowed:
+            return True
+        return origin.partition("://")[2].lower() == host.lower() != ""
+
+    def connected(self, peer: WebSocketMember) -> None:
+        self.peers[peer] = 0
+        self.metrics.connections.set(len(self.peers))
+
+    def disconnected(self, peer: WebSocketMember) -> None:
+        self.peers.pop(peer, None)
+        if self.draining and not self.peers:
+            self._all_gone.set()
+        self.metrics.connections.set(len(self.peers))
+
+    def tell_stranger(self, peer: WebSocketMember, flaw: PeerError) -> None:
+        """An error to somebody who has not joined: in no record, for nobody knows who it was."""
+        payload = {"error": flaw.code, "message": flaw.message, **flaw.details}
+        body = gateway_envelope(kinds.ERROR, payload, id=f"gw-{new_token()[:12]}", ts=time.time_ns() // 1000, to=[])
+        parcel = Parcel(Audience((peer,)), frames.TEXT, body, None, 0)
+        peer.push(b"".join(parcel.pieces(False)), [parcel])
+
+    def output_log(self, space: Space, participant: str) -> OutputLog | None:
+        return self._logs.get((space.id, participant))
+
+    def heir_of(self, space: Space, participant: str) -> OutputLog | None:
+        """Who goes on when a socket is gone: the log of a participant that is always present."""
+        configured = space.config.participants.get(participant)
+        if self.draining or configured is None or not configured.auto_connect:
+            return None
+        return self._logs[space.id, participant]
+
+    # -- keeping up -------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        """Ping who is silent; give up who neither answers nor takes what is sent."""
+        self._sweeper = self.loop.call_later(self.config.ping_interval, self._sweep)
+        unsent = 0
+        for peer, stalled in list(self.peers.items()):
+            outbound = peer.outbound
+            unsent += outbound.unsent_bytes
+            if outbound.is_behind and not peer.heard:
+                self.peers[peer] = stalled + 1
+                if stalled + 1 >= STALLED_SWEEPS:
+                    peer.close(CloseReason.SLOW_CONSUMER)
+            elif peer.heard:
+                self.peers[peer] = 0
+                peer.heard = peer.pinged = False
+            elif peer.pinged:
+                peer.close(CloseReason.PING_TIMEOUT)
+            else:
+                peer.pinged = True
+                outbound.ping()
+        self.metrics.unsent.set(unsent)
+
+    # -- going away -------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Tell everyone to reconnect, spread over time, and keep their rights for a while."""
+        self.draining = True
+        self._sweeper.cancel()
+        peers = list(self.peers)
+        random.shuffle(peers)
+        pause = self.config.drain_seconds / len(peers) if peers else 0.0
+        for peer in peers:
+            if peer.space is not None:
+                peer.space.suspend(peer, "drain")
+            peer.close(CloseReason.DRAINING)
+            await asyncio.sleep(pause)
+        if self.peers:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT)
+        for space in self.spaces.values():
+            space.stop()
+        self.history.close()
+
+
+def _bad_token() -> JoinRefused:
+    flaw = Unauthorized("the token is missing, unknown, or not of this participant in this space")
+    return JoinRefused(flaw, CloseReason.BAD_TOKEN)
+
+
+def _no_such_space(text: str) -> JoinRefused:
+    return JoinRefused(ValidationFailed(text, field="space"), CloseReason.UNKNOWN_SPACE)
+
+
+def _http_refusal(status: int, text: str) -> WSUpgradeResponseWithListener:
+    response = WSUpgradeResponse.create_error_response(HTTPStatus(status), text.encode())
+    return WSUpgradeResponseWithListener(response, None)

@@ -1,0 +1,137 @@
+"""The envelope history that tools of the reference gateway read: one compact JSON object a line.
+
+Off by default. Frames are not in it, and nothing that holds a token is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mewstream.gateway.config import SpaceConfig
+from mewstream.protocol.envelope import encode_json
+from mewstream.protocol.records import EnvelopeAccepted, Frame, Record, Refused
+from mewstream.protocol.times import rfc3339
+
+log = logging.getLogger("mewstream.gateway")
+
+HISTORY_FILE = Path(".mew/logs/envelope-history.jsonl")
+DECISIONS_FILE = Path(".mew/logs/capability-decisions.jsonl")
+
+
+class LineFile:
+    """A file that lines are appended to, at the end of each tick. It is opened anew each time, so
+    that it may be rotated, truncated or removed from outside."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: list[bytes] = []
+        self._failing = False
+
+    def append(self, line: bytes) -> None:
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._lines.append(line)
+
+    def flush(self) -> None:
+        lines, self._lines = self._lines, []
+        if not lines:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as file:
+                file.write(b"\n".join(lines) + b"\n")
+        except OSError as error:
+            if not self._failing:
+                log.error("cannot write %s: %s; entries are lost until that is mended", self._path, error)
+            self._failing = True
+        else:
+            self._failing = False
+
+
+class History:
+    """Both files of one gateway."""
+
+    def __init__(self, directory: Path) -> None:
+        self._envelopes = LineFile(directory / HISTORY_FILE)
+        self._decisions = LineFile(directory / DECISIONS_FILE)
+
+    def for_space(self, config: SpaceConfig) -> SpaceHistory:
+        return SpaceHistory(
+            config.id,
+            self._envelopes if config.envelope_history else None,
+            self._decisions if config.capability_decisions else None,
+        )
+
+    def close(self) -> None:
+        self._envelopes.flush()
+        self._decisions.flush()
+
+
+class SpaceHistory:
+    def __init__(self, space: str, envelopes: LineFile | None, decisions: LineFile | None) -> None:
+        self.enabled = envelopes is not None or decisions is not None
+        self._space = space
+        self._envelopes = envelopes
+        self._decisions = decisions
+
+    def recorded(self, record: Record, transport: str) -> None:
+        """A message came in: accepted, or refused."""
+        if isinstance(record, EnvelopeAccepted):
+            self._entry("received", record.ts, record.id, record.data, record.sender, transport, {"seq": record.seq})
+            self._decision(record.ts, record.sender, record.kind, "allowed", None)
+        elif isinstance(record, Refused) and record.kind != "frame":
+            metadata = {"seq": record.seq, "error": record.code, "message": record.message, "kind": record.kind}
+            self._entry("rejected", record.ts, record.id, None, record.sender, transport, metadata)
+            if record.http_status == 403:
+                self._decision(record.ts, record.sender, record.kind, "denied", record.code)
+
+    def delivered(self, participant: str, transport: str, envelope: bytes, record: Record | None, ts: int) -> None:
+        """A message went out to one."""
+        if isinstance(record, Frame):
+            return
+        id = record.id if isinstance(record, EnvelopeAccepted) else None
+        self._entry("delivered", ts, id, envelope, participant, transport, {"seq": record.seq} if record else {})
+
+    def _entry(
+        self,
+        event: str,
+        ts: int,
+        id: str | None,
+        envelope: bytes | None,
+        participant: str,
+        transport: str,
+        metadata: dict[str, Any],
+    ) -> None:
+        if self._envelopes is None:
+            return
+        if id is None and envelope is not None:
+            id = msgspec.json.decode(envelope)["id"]
+        entry = {
+            "timestamp": rfc3339(ts),
+            "event": event,
+            "id": id,
+            "envelope": msgspec.Raw(envelope) if envelope is not None else None,
+            "participant": participant,
+            "space_id": self._space,
+            "direction": "outbound" if event == "delivered" else "inbound",
+            "transport": transport,
+            "metadata": metadata,
+        }
+        self._envelopes.append(encode_json(entry))
+
+    def _decision(self, ts: int, participant: str, kind: str, decision: str, code: str | None) -> None:
+        if self._decisions is not None:
+            entry = {
+                "timestamp": rfc3339(ts),
+                "space_id": self._space,
+                "participant": participant,
+                "kind": kind,
+                "decision": decision,
+                "error": code,
+            }
+            self._decisions.append(encode_json(entry))

@@ -1,0 +1,129 @@
+"""The receiving side of one WebSocket: whole messages out of fragments, reading held when needed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mewstream.protocol.errors import LimitExceeded
+from mewstream.protocol.policy import Limits
+
+#: A rate is exceeded for good when so many seconds of it are owed: more than any read can bring.
+MAX_DEBT_SECONDS = 30.0
+
+
+class Reading:
+    """Reading from one peer, which several reasons may hold up at the same time."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held: set[object] = set()
+
+    def hold(self, why: object) -> None:
+        if not self._held and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._held.add(why)
+
+    def release(self, why: object) -> None:
+        if why in self._held:
+            self._held.discard(why)
+            if not self._held and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+
+class Rate:
+    """A token bucket that may be overdrawn: who overdraws waits. ``per_second`` 0: no limit."""
+
+    __slots__ = ("_at", "_tokens", "name", "per_second")
+
+    def __init__(self, name: str, per_second: float, now: float) -> None:
+        self.name = name
+        self.per_second = per_second
+        self._tokens = per_second
+        self._at = now
+
+    def take(self, amount: float, now: float) -> float:
+        """Seconds to wait before the next message; 0 while within the rate."""
+        self._tokens = min(self.per_second, self._tokens + (now - self._at) * self.per_second) - amount
+        self._at = now
+        return -self._tokens / self.per_second if self._tokens < 0 else 0.0
+
+
+class Throttle:
+    """The rates of one connection (decision 19): reading slows down before anything is refused."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, reading: Reading | None, limits: Limits) -> None:
+        now = loop.time()
+        self._loop = loop
+        self._reading = reading
+        self._envelopes = _rate("envelopes_per_second", limits.envelopes_per_second, now)
+        self._frames = _rate("frames_per_second", limits.frames_per_second, now)
+        self._bytes = _rate("bytes_per_second", limits.bytes_per_second, now)
+        self.watches_frames = self._frames is not None or self._bytes is not None
+
+    def envelope(self, size: int) -> None:
+        self._take(self._envelopes, 1)
+        self._take(self._bytes, size)
+
+    def frame(self, size: int) -> None:
+        self._take(self._frames, 1)
+        self._take(self._bytes, size)
+
+    def _take(self, rate: Rate | None, amount: float) -> None:
+        if rate is None:
+            return
+        wait = rate.take(amount, self._loop.time())
+        if not wait:
+            return
+        # Over HTTP there is nothing to hold up: the sender is told to wait.
+        if self._reading is None or wait > MAX_DEBT_SECONDS:
+            raise LimitExceeded(
+                f"more than {rate.per_second:g} {rate.name.replace('_per_second', '')} per second: "
+                f"try again in {wait:.1f} seconds",
+                limit=rate.name,
+                retry_after=round(wait, 1),
+            )
+        self._reading.hold(rate)
+        self._loop.call_later(wait, self._reading.release, rate)
+
+
+def _rate(name: str, per_second: float, now: float) -> Rate | None:
+    return Rate(name, per_second, now) if per_second > 0 else None
+
+
+class FragmentError(Exception):
+    """Fragments came in an order that RFC 6455 (section 5.4) does not allow."""
+
+
+class Assembler:
+    """Puts a fragmented message together, within the limit."""
+
+    __slots__ = ("_opcode", "_parts", "_size")
+
+    def __init__(self) -> None:
+        self._opcode = 0
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._opcode != 0
+
+    def add(self, opcode: int, fin: bool, payload: bytes, max_bytes: int) -> tuple[int, bytes] | None:
+        """The whole message and its opcode when this was its last fragment."""
+        if (opcode == 0) != self.is_open:
+            raise FragmentError("a continuation of nothing" if opcode == 0 else "a new message inside a fragmented one")
+        if opcode:
+            self._opcode = opcode
+        self._size += len(payload)
+        if self._size > max_bytes:
+            raise LimitExceeded(f"the message is larger than {max_bytes} bytes", limit="message_bytes")
+        self._parts.append(payload)
+        # One byte a fragment must not cost an object each.
+        if len(self._parts) >= 256:
+            self._parts = [b"".join(self._parts)]
+        if not fin:
+            return None
+        message = self._opcode, b"".join(self._parts)
+        self._opcode, self._size = 0, 0
+        self._parts = []
+        return message

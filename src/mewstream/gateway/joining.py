@@ -1,0 +1,76 @@
+"""The first message of a connection: who it is, and what it asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mewstream.protocol import kinds
+from mewstream.protocol.errors import ValidationFailed
+from mewstream.protocol.identifiers import describe
+
+#: What a client may ask for by ``extensions``; unknown names are ignored, so that clients may be newer.
+KNOWN_EXTENSIONS = frozenset({"positions"})
+
+EXPECTED = (
+    'expected {"type":"join","participantId":...,"space":...,"token":...} '
+    'or the same as payload of {"kind":"system/join"}'
+)
+
+
+class JoinRequest(msgspec.Struct, frozen=True):
+    """``knows_extensions``: the client sent a list of extensions, so it knows our close codes."""
+
+    participant: str | None = None
+    space: str | None = None
+    token: str | None = None
+    extensions: frozenset[str] = frozenset()
+    knows_extensions: bool = False
+    resume: bool = False
+
+    def __repr__(self) -> str:
+        return f"JoinRequest(participant={self.participant!r}, space={self.space!r})"
+
+
+def parse_join(message: bytes) -> JoinRequest | None:
+    """The join that a message is, or None where it is something else. A join of the wrong shape is
+    refused. ``capabilities`` that a client claims are ignored."""
+    try:
+        decoded = msgspec.json.decode(message)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(decoded, dict):
+        return None
+    if decoded.get("type") == "join" and "kind" not in decoded:
+        fields: Any = decoded
+    elif decoded.get("kind") == kinds.JOIN:
+        fields = decoded.get("payload") or {}
+        if not isinstance(fields, dict):
+            raise ValidationFailed(f"the payload of a join must be an object: {EXPECTED}")
+    else:
+        return None
+    extensions = fields.get("extensions")
+    if extensions is not None and (
+        not isinstance(extensions, list) or not all(isinstance(each, str) for each in extensions)
+    ):
+        raise ValidationFailed(f"extensions must be a list of strings, got {describe(extensions)}")
+    return JoinRequest(
+        participant=_text(fields, "participantId", "participant_id", "participant"),
+        space=_text(fields, "space"),
+        token=_text(fields, "token"),
+        extensions=KNOWN_EXTENSIONS.intersection(extensions or ()),
+        knows_extensions=extensions is not None,
+        resume=fields.get("resume") is not None,
+    )
+
+
+def _text(fields: dict[str, Any], *keys: str) -> str | None:
+    """The first of several spellings. The value is never quoted: it may be a token."""
+    for key in keys:
+        value = fields.get(key)
+        if value is not None:
+            if not isinstance(value, str):
+                raise ValidationFailed(f"{key} in a join must be a string: {EXPECTED}")
+            return value or None
+    return None

@@ -1,0 +1,75 @@
+"""What ``/metrics`` shows to Prometheus. Labels are bounded: spaces, codes and kinds of record."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from mewstream.protocol.records import Record, Refused
+
+
+class Metrics:
+    """The metrics of one gateway, in a registry of its own so that tests can run several."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        space = ["space"]
+        self.frames = self._counter("frames", "Stream frames accepted", space)
+        self.frame_bytes = self._counter("frame_bytes", "Bytes of data in accepted frames", space)
+        self.deliveries = self._counter("deliveries", "Frames times the recipients they were addressed to", space)
+        self.dropped = self._counter("frames_dropped", "Frames that slow readers did not get", space)
+        self.records = self._counter("records", "Records other than frames, by kind", ["space", "record"])
+        self.refusals = self._counter("refusals", "Refused messages, by code", ["space", "code"])
+        self.connected = self._gauge("connected_participants", "Participants connected now", space)
+        self.streams = self._gauge("active_streams", "Streams that are ready or live", space)
+        self.connections = self._gauge("connections", "Open WebSocket connections, joined or not", [])
+        self.closes = self._counter("closes", "Connections that the gateway closed, by reason", ["reason"])
+        self.unsent = self._gauge("unsent_bytes", "Bytes waiting for connections that are behind", [])
+
+    def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
+        return Counter(f"mewstream_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: list[str]) -> Gauge:
+        return Gauge(f"mewstream_{name}", text, labels, registry=self.registry)
+
+    def space(self, space: str) -> SpaceMetrics:
+        return SpaceMetrics(self, space)
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class SpaceMetrics:
+    """The metrics of one space. Frames are counted in plain integers and handed over when asked:
+    the hot path pays for two additions."""
+
+    def __init__(self, metrics: Metrics, space: str) -> None:
+        self._metrics = metrics
+        self._space = space
+        self._frames = self._frame_bytes = self._deliveries = 0
+
+    def frame(self, size: int, recipients: int) -> None:
+        self._frames += 1
+        self._frame_bytes += size
+        self._deliveries += recipients
+
+    def record(self, record: Record) -> None:
+        self._metrics.records.labels(self._space, type(record).__struct_config__.tag).inc()
+        if isinstance(record, Refused) and record.kind != "frame":
+            self.refused(record.code)
+
+    def refused(self, code: str) -> None:
+        self._metrics.refusals.labels(self._space, code).inc()
+
+    def dropped(self, count: int) -> None:
+        self._metrics.dropped.labels(self._space).inc(count)
+
+    def connected(self, count: int) -> None:
+        self._metrics.connected.labels(self._space).set(count)
+
+    def publish(self, streams: int) -> None:
+        """Hand the counted frames over."""
+        self._metrics.streams.labels(self._space).set(streams)
+        self._metrics.frames.labels(self._space).inc(self._frames)
+        self._metrics.frame_bytes.labels(self._space).inc(self._frame_bytes)
+        self._metrics.deliveries.labels(self._space).inc(self._deliveries)
+        self._frames = self._frame_bytes = self._deliveries = 0

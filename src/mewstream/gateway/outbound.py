@@ -1,0 +1,254 @@
+"""The sending side of one WebSocket: written through while the peer keeps up, bounded when not.
+
+A connection that falls behind leaves the shared buffers for a queue of its own. At the soft mark
+reading from the writers that feed it pauses, for a bounded time. At the hard mark its frames follow
+the policy of their stream; a control message that finds no room closes the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mewstream.gateway import wsframes
+from mewstream.gateway.closing import CloseReason
+from mewstream.gateway.fanout import Parcel
+from mewstream.protocol.policy import Delivery
+
+#: How long a peer may take to answer a close, or to take what was sent before it.
+CLOSE_TIMEOUT = 2.0
+#: A slow peer earns back a tenth of the time for which it held up its writers.
+PAUSE_CREDIT_RATE = 0.1
+_CHUNK = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    count: int
+    first_seq: int
+    last_seq: int
+    policy: str
+
+
+class Watcher(Protocol):
+    """Who is told when a connection falls behind and when it has caught up."""
+
+    def hold_writers(self, outbound: Outbound, writers: set[str]) -> None: ...
+
+    def release_writers(self, outbound: Outbound) -> None: ...
+
+    def caught_up(self, outbound: Outbound) -> None: ...
+
+
+class Outbound:
+    """What is on its way to one peer. Nothing here grows beyond the limits of ``Delivery``."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, delivery: Delivery) -> None:
+        self.positions = False
+        self.knows_close_codes = False
+        self.drops: dict[str, Drop] = {}
+        self.dropped_frames = 0
+        self.closing: CloseReason | None = None
+        self.watcher: Watcher | None = None
+        self.on_close: Callable[[CloseReason], None] | None = None
+        self._loop = loop
+        self._transport = transport
+        self._delivery = delivery
+        self._behind = False
+        self._queue: deque[list[Parcel]] = deque()
+        """Each entry is a list of one parcel, or of none once that was dropped."""
+        self._droppable: deque[list[Parcel]] = deque()
+        self._queued_bytes = 0
+        self._dead = 0
+        self._feeders: set[str] = set()
+        self._holding: asyncio.TimerHandle | None = None
+        self._hold_started = 0.0
+        self._pause_credit = delivery.writer_pause
+        self._credit_at = loop.time()
+        transport.set_write_buffer_limits(high=delivery.write_buffer_bytes)
+
+    @property
+    def is_behind(self) -> bool:
+        return self._behind or bool(self._queue)
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued_bytes
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Everything held in memory for this peer."""
+        return self._queued_bytes + int(self._transport.get_write_buffer_size())
+
+    def use(self, delivery: Delivery) -> None:
+        """The space that the peer has joined says how much may wait for it."""
+        self._delivery = delivery
+        self._pause_credit = delivery.writer_pause
+        self._transport.set_write_buffer_limits(high=delivery.write_buffer_bytes)
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
+        if self.closing is not None:
+            return
+        if self._behind or self._queue:
+            for parcel in parcels:
+                self._enqueue(parcel)
+        else:
+            self._transport.write(data)
+
+    def ping(self) -> None:
+        if not self.is_behind and self.closing is None:
+            self._transport.write(wsframes.control(wsframes.OP_PING))
+
+    def pong(self, payload: bytes) -> None:
+        # A peer that floods us with pings and does not read gets no pongs to pile up.
+        if not self._behind and self.closing is None:
+            self._transport.write(wsframes.control(wsframes.OP_PONG, payload))
+
+    def close(self, reason: CloseReason, text: str | None = None) -> None:
+        """Say why and end the connection. What was written before is still sent, if the peer reads."""
+        if self.closing is not None:
+            return
+        self.closing = reason
+        self._discard()
+        text = text or reason.value.text
+        if self.dropped_frames:
+            text = f"{text}; {self.dropped_frames} frames were not delivered"
+        self._transport.write(wsframes.close(reason.value.code_for(knows_ours=self.knows_close_codes), text))
+        self._loop.call_later(CLOSE_TIMEOUT, self._transport.abort)
+        if self.on_close is not None:
+            self.on_close(reason)
+
+    def lost(self) -> None:
+        """The connection is gone: nothing waits any longer."""
+        self._discard()
+
+    # -- falling behind ---------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        self._behind = True
+
+    def resume_writing(self) -> None:
+        self._behind = False
+        self._drain()
+
+    def _drain(self) -> None:
+        while self._queue and not self._behind:
+            pieces: list[bytes] = []
+            size = 0
+            while self._queue and size < _CHUNK:
+                entry = self._queue.popleft()
+                if not entry:
+                    self._dead -= 1
+                    continue
+                parcel = entry[0]
+                if parcel.stream is not None:
+                    # Entries leave both queues from the same end, so this is the first droppable one.
+                    self._droppable.popleft()
+                self._queued_bytes -= parcel.size
+                pieces += parcel.pieces(self.positions)
+                size += parcel.size
+            if pieces:
+                self._transport.write(b"".join(pieces))
+        if self._queued_bytes < self._delivery.soft_queue_bytes // 2:
+            self._release()
+        if not self._queue and not self._behind:
+            self._feeders.clear()
+            if self.watcher is not None:
+                self.watcher.caught_up(self)
+
+    def _enqueue(self, parcel: Parcel) -> None:
+        if self.closing is not None:
+            return
+        if self._queued_bytes + parcel.size > self._delivery.queue_bytes and not self._make_room(parcel):
+            return
+        entry = [parcel]
+        self._queue.append(entry)
+        self._queued_bytes += parcel.size
+        if parcel.stream is not None:
+            self._droppable.append(entry)
+            if parcel.sender is not None:
+                self._feeders.add(parcel.sender)
+        if self._queued_bytes > self._delivery.soft_queue_bytes and self._holding is None:
+            self._hold()
+
+    def _make_room(self, parcel: Parcel) -> bool:
+        """Apply the policy. True where the parcel may be queued now."""
+        if parcel.stream is not None and parcel.on_slow == "disconnect":
+            self.close(CloseReason.SLOW_CONSUMER)
+            return False
+        if parcel.stream is not None and parcel.on_slow == "latest":
+            for entry in self._droppable:
+                if entry[0].stream == parcel.stream:
+                    self._drop(entry)
+            self._droppable = deque(entry for entry in self._droppable if entry)
+        limit = self._delivery.queue_bytes
+        while self._droppable and self._queued_bytes + parcel.size > limit:
+            self._drop(self._droppable.popleft())
+        self._compact()
+        if self._queued_bytes + parcel.size <= limit:
+            return True
+        if parcel.stream is not None:
+            self._count_drop(parcel)
+        else:
+            self.close(CloseReason.SLOW_CONSUMER)
+        return False
+
+    def _drop(self, entry: list[Parcel]) -> None:
+        parcel = entry.pop()
+        self._dead += 1
+        self._queued_bytes -= parcel.size
+        self._count_drop(parcel)
+
+    def _count_drop(self, parcel: Parcel) -> None:
+        assert parcel.stream is not None
+        self.dropped_frames += 1
+        before = self.drops.get(parcel.stream)
+        if before is None:
+            self.drops[parcel.stream] = Drop(1, parcel.seq, parcel.seq, parcel.on_slow)
+        else:
+            first, last = min(before.first_seq, parcel.seq), max(before.last_seq, parcel.seq)
+            self.drops[parcel.stream] = Drop(before.count + 1, first, last, parcel.on_slow)
+
+    def _compact(self) -> None:
+        """Dropped entries leave empty places: never more of them than there are others."""
+        if self._dead > 1024 and self._dead > len(self._queue) // 2:
+            self._queue = deque(entry for entry in self._queue if entry)
+            self._dead = 0
+
+    def _discard(self) -> None:
+        for entry in self._droppable:
+            self._count_drop(entry[0])
+        self._queue.clear()
+        self._droppable.clear()
+        self._queued_bytes = self._dead = 0
+        self._release()
+
+    # -- holding up the writers -------------------------------------------------------------------
+
+    def _hold(self) -> None:
+        now = self._loop.time()
+        earned = (now - self._credit_at) * PAUSE_CREDIT_RATE
+        self._pause_credit = min(self._delivery.writer_pause, self._pause_credit + earned)
+        self._credit_at = now
+        # Too little to be worth it: the policy alone has the word until some is earned back.
+        if self._pause_credit < self._delivery.writer_pause / 10 or self.watcher is None:
+            return
+        self._hold_started = now
+        self._holding = self._loop.call_later(self._pause_credit, self._release)
+        self.watcher.hold_writers(self, self._feeders)
+
+    def _release(self) -> None:
+        if self._holding is None:
+            return
+        self._holding.cancel()
+        self._holding = None
+        now = self._loop.time()
+        self._pause_credit = max(0.0, self._pause_credit - (now - self._hold_started))
+        self._credit_at = now
+        if self.watcher is not None:
+            self.watcher.release_writers(self)

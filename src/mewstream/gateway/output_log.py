@@ -1,0 +1,75 @@
+"""A participant without a socket: what it would receive is appended to a file, line by line."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from mewstream.gateway.closing import CloseReason
+from mewstream.gateway.fanout import Parcel
+from mewstream.gateway.refusal_flood import RefusalFlood
+from mewstream.protocol import frames
+
+log = logging.getLogger("mewstream.gateway")
+
+
+class OutputLog:
+    """A member whose endpoint is a file, or nothing where it has none. The file is opened for each
+    batch, so that it may be truncated, rotated or removed from outside at any time."""
+
+    transport_name = "output_log"
+    positions = False
+    is_reconnect = False
+
+    def __init__(self, participant: str, path: Path | None) -> None:
+        self.participant = participant
+        self.session = 0
+        self.flood = RefusalFlood(asyncio.get_running_loop(), lambda refuse: None)
+        self._path = path
+        self._failing = False
+
+    def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
+        if self._path is not None:
+            self._write(self._path, b"".join(_line(parcel) + b"\n" for parcel in parcels))
+
+    def _write(self, path: Path, lines: bytes) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Not to wait, should it be a pipe that nobody reads.
+            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
+            try:
+                written = os.write(file, lines)
+            finally:
+                os.close(file)
+            if written < len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            if not self._failing:
+                log.error("the output_log of %s: cannot write %s: %s", self.participant, path, error)
+            self._failing = True
+        else:
+            self._failing = False
+
+    def ask_for_positions(self) -> None:
+        """Only a join message can ask, and a file sends none."""
+
+    def close(self, reason: CloseReason, text: str | None = None) -> None:
+        """There is nothing to close: whoever replaced or removed it gets the messages, or nobody."""
+
+    def hold_reading(self, why: object) -> None:
+        """Nothing is read from a file; HTTP answers each message by itself."""
+
+    def release_reading(self, why: object) -> None:
+        """See ``hold_reading``."""
+
+
+def _line(parcel: Parcel) -> bytes:
+    body = parcel.body
+    if parcel.stream is None or parcel.sender is None or body[:1] != b"#":
+        return body
+    data = body[body.index(b"#", 1) + 1 :]
+    return frames.as_json(parcel.stream, parcel.sender, data, parcel.opcode)

@@ -1,0 +1,224 @@
+"""The listening socket: WebSocket and HTTP on one port, TLS, and an orderly end.
+
+A connection is looked at until its request head is complete, then handed to whoever speaks its
+protocol: ``picows`` for an upgrade, ``aiohttp`` for everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import logging
+import signal
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import uvloop
+from aiohttp import web
+from picows import WSAutoPingStrategy
+from picows.picows import WSProtocol  # type: ignore[attr-defined]
+
+from mewstream.gateway.config import GatewayConfig
+from mewstream.gateway.gateway import Gateway
+from mewstream.gateway.http import HttpApi
+from mewstream.protocol.errors import ConfigError
+
+log = logging.getLogger("mewstream.gateway")
+#: picows tells every connection at level INFO; its warnings concern us.
+_picows_log = logging.getLogger("mewstream.picows")
+_picows_log.setLevel(logging.ERROR)
+
+MAX_REQUEST_HEAD = 16 << 10
+HEAD_TIMEOUT = 10.0
+BACKLOG = 4096
+#: picows starts with this much and grows as it must: thousands of idle connections stay small.
+READ_BUFFER = 4096
+
+
+class Doorman(asyncio.Protocol):
+    """Reads one request head and hands the transport over."""
+
+    def __init__(self, gateway: Gateway, http: Callable[[], asyncio.Protocol]) -> None:
+        self._gateway = gateway
+        self._http = http
+        self._received = b""
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A transport of uvloop is none of asyncio's classes, only of their shape.
+        self._transport = cast(asyncio.Transport, transport)
+        self._timer = self._gateway.loop.call_later(HEAD_TIMEOUT, self._transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._received += data
+        end = self._received.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._received) > MAX_REQUEST_HEAD:
+                self._transport.write(
+                    b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+                )
+                self._transport.close()
+            return
+        self._stop_waiting()
+        head = self._received[: end + 2]
+        if _is_upgrade(head):
+            self._to_websocket(_normalised(head) + self._received[end + 2 :])
+        else:
+            protocol = self._http()
+            self._transport.set_protocol(protocol)
+            protocol.connection_made(self._transport)
+            protocol.data_received(self._received)
+        self._received = b""
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _to_websocket(self, data: bytes) -> None:
+        assert self._transport is not None
+        protocol = WSProtocol(
+            None,  # host and path are a client's
+            None,
+            False,
+            self._gateway.accept,
+            _picows_log,
+            True,  # disconnect on an exception of ours
+            5,
+            False,  # the gateway pings by itself: one timer for all connections
+            20,
+            20,
+            WSAutoPingStrategy.PING_WHEN_IDLE,
+            False,  # and pongs by itself, so that nothing is written around Outbound
+            self._gateway.largest_message,
+            None,
+            READ_BUFFER,
+        )
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        view = memoryview(data)
+        while view:
+            buffer = protocol.get_buffer(-1)
+            size = min(len(buffer), len(view))
+            buffer[:size] = view[:size]
+            protocol.buffer_updated(size)
+            view = view[size:]
+
+
+def _is_upgrade(head: bytes) -> bool:
+    return b"\r\nupgrade: websocket\r\n" in head.lower().replace(b":websocket", b": websocket")
+
+
+def _normalised(head: bytes) -> bytes:
+    """picows wants exactly ``Connection: Upgrade``; browsers send ``keep-alive, Upgrade``."""
+    lines = head.split(b"\r\n")
+    return b"\r\n".join(b"Connection: Upgrade" if line.lower().startswith(b"connection:") else line for line in lines)
+
+
+async def serve(
+    config: GatewayConfig,
+    *,
+    announce: Callable[[str], None],
+    working_directory: Path | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT (or ``stop``), then drain. ``announce`` gets the ready line."""
+    tls = _tls(config)
+    loop = asyncio.get_running_loop()
+    scheme = "https" if tls else "http"
+    stop = stop or asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: whoever embeds us stops us
+            loop.add_signal_handler(number, stop.set)
+
+    listening = await _listen(config, tls)
+    host, port = listening.host, listening.port
+    gateway = Gateway(
+        config,
+        base_url=f"{'wss' if tls else 'ws'}://{host}:{port}",
+        working_directory=working_directory or Path.cwd(),
+    )
+    runner = web.AppRunner(HttpApi(gateway).application, access_log=None)
+    await runner.setup()
+    assert runner.server is not None
+    listening.open(lambda: Doorman(gateway, runner.server))  # type: ignore[arg-type]
+    for name in config.unused:
+        log.warning("%s is accepted and not used: it concerns the reference's process manager", name)
+    gc.freeze()  # what is there now stays: the collector need not look at it again
+    announce(f"mewstream listening on {scheme}://{host}:{port}")
+    try:
+        await stop.wait()
+        log.info("draining: telling %d connections to reconnect", len(gateway.peers))
+    finally:
+        listening.server.close()
+        await gateway.drain()
+        await runner.cleanup()
+
+
+class _Listening:
+    """A bound port whose connections wait until the gateway behind it is there."""
+
+    def __init__(self) -> None:
+        self.server: asyncio.AbstractServer
+        self.host = ""
+        self.port = 0
+        self._factory: Callable[[], asyncio.Protocol] | None = None
+
+    def open(self, factory: Callable[[], asyncio.Protocol]) -> None:
+        self._factory = factory
+
+    def __call__(self) -> asyncio.Protocol:
+        if self._factory is None:
+            return _Closed()
+        return self._factory()
+
+
+class _Closed(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+async def _listen(config: GatewayConfig, tls: ssl.SSLContext | None) -> _Listening:
+    listening = _Listening()
+    loop = asyncio.get_running_loop()
+    try:
+        listening.server = server = await loop.create_server(
+            listening, config.host, config.port, ssl=tls, backlog=BACKLOG
+        )
+    except OSError as error:
+        where = f"{config.host}:{config.port}"
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"cannot listen on {where}: the port is taken; stop the other program or use --port"
+            ) from None
+        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from None
+    host, port = server.sockets[0].getsockname()[:2]
+    listening.host = f"[{host}]" if ":" in host else host
+    listening.port = port
+    return listening
+
+
+def _tls(config: GatewayConfig) -> ssl.SSLContext | None:
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(config.tls_cert, config.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"cannot use the TLS certificate {config.tls_cert} with its key: {error}") from None
+    return context
+
+
+def run(config: GatewayConfig, *, announce: Callable[[str], None]) -> None:
+    """``serve`` on uvloop, from a plain program."""
+    uvloop.run(serve(config, announce=announce))

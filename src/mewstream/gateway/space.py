@@ -1,0 +1,464 @@
+"""One space of the gateway: decide -> number -> journal -> fan out, in order, one at a time.
+
+Everything that happens in a space goes through :meth:`Space.handle` or :meth:`Space.frame`, from
+whichever transport it came: the socket and HTTP share one code path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from mewstream.gateway.closing import CloseReason
+from mewstream.gateway.config import SpaceConfig
+from mewstream.gateway.fanout import Audience, Endpoint, Outbox, Parcel
+from mewstream.gateway.history import SpaceHistory
+from mewstream.gateway.metrics import SpaceMetrics
+from mewstream.gateway.outbound import Drop
+from mewstream.gateway.refusal_flood import RefusalFlood
+from mewstream.journal import MemoryJournal
+from mewstream.protocol import commands, frames, kinds
+from mewstream.protocol.decide import Decision, Repetition, decide
+from mewstream.protocol.envelope import Envelope, parse_envelope
+from mewstream.protocol.errors import PeerError
+from mewstream.protocol.fold import apply, gateway_message_id
+from mewstream.protocol.frame_rules import decide_frame
+from mewstream.protocol.records import (
+    CapabilitiesGranted,
+    CapabilitiesRevoked,
+    Frame,
+    Invited,
+    Joined,
+    Left,
+    Record,
+    Refused,
+)
+from mewstream.protocol.render import gateway_envelope, private_to, render, visible_to, with_seq
+from mewstream.protocol.state import SpaceState, Stream
+from mewstream.protocol.times import SECOND, rfc3339
+
+log = logging.getLogger("mewstream.gateway")
+
+#: Nothing is due within this time: look again, so that a clock that was set is noticed.
+LONGEST_SLEEP = 3600.0
+
+
+class Member(Endpoint, Protocol):
+    """An endpoint that a participant has joined by."""
+
+    participant: str
+    session: int
+    transport_name: str
+    flood: RefusalFlood
+    is_reconnect: bool
+    """It says that it comes back: whoever it replaces was its own older connection."""
+
+    def ask_for_positions(self) -> None: ...
+
+    def close(self, reason: CloseReason, text: str | None = None) -> None: ...
+
+    def hold_reading(self, why: object) -> None: ...
+
+    def release_reading(self, why: object) -> None: ...
+
+
+class Space:
+    def __init__(
+        self,
+        config: SpaceConfig,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        journal: MemoryJournal,
+        metrics: SpaceMetrics,
+        history: SpaceHistory,
+        mint_token: Callable[[str], str],
+        connection_url: str,
+    ) -> None:
+        self.config = config
+        self.id = config.id
+        self.state = SpaceState(config.id)
+        self.members: dict[str, Member] = {}
+        self.metrics = metrics
+        self._loop = loop
+        self._journal = journal
+        self._history = history
+        self._mint_token = mint_token
+        self._connection_url = connection_url
+        self._outbox = Outbox(loop, config.delivery.flush_bytes)
+        self._everyone = Audience(())
+        self._audiences: dict[str, tuple[int, Audience, Audience]] = {}
+        """Of streams with a reader set: (version, everyone it was made from, the readers)."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due: int | None = None
+        self._clock: Callable[[], int] = _now
+        self._invite_tokens: dict[str, str] = {}
+        self.handle(commands.Start(journal.epoch, config.public()))
+
+    # -- what happens -----------------------------------------------------------------------------
+
+    def handle(self, command: commands.Command) -> Decision:
+        """Carry out one command: what was due before it first, then the command."""
+        now = self._clock()
+        self._run_due(now)
+        decision = decide(self.state, now, command)
+        self._commit(decision.records)
+        if decision.repetition is not None:
+            self._answer_again(decision.repetition)
+        self._set_timer()
+        return decision
+
+    def join(self, member: Member, *, resume: bool = False) -> bool:
+        """Let a connection in. Its welcome is the first thing it gets. False: it was refused."""
+        now = self._clock()
+        self._run_due(now)
+        decision = decide(self.state, now, commands.Join(member.participant, member.transport_name))
+        if isinstance(decision.records[0], Refused):
+            refused = decision.records[0]
+            self._commit(decision.records)
+            self._send_to(member, render(self.id, self.state.epoch, refused), refused.seq)
+            self._outbox.flush()
+            return False
+        self._commit(decision.records, attach=member, resume=resume)
+        self._set_timer()
+        return True
+
+    def leave(self, member: Member, *, heir: Member | None = None) -> None:
+        """A connection is gone. One that was replaced meanwhile takes nothing with it; where there
+        is an heir, the participant stays by that."""
+        member.flood.finish()
+        if self.members.get(member.participant) is member:
+            self._detach(member)
+            if heir is not None:
+                self.join(heir)
+            else:
+                self.handle(commands.Disconnect(member.participant, member.session))
+
+    def suspend(self, member: Member, reason: str) -> None:
+        """The gateway goes away: the participant keeps its rights for a while."""
+        member.flood.finish()
+        if self.members.get(member.participant) is member:
+            self._detach(member)
+            self.handle(commands.Suspend(member.participant, reason))
+
+    def message(self, sender: str, data: bytes) -> Decision:
+        """An envelope, as bytes, from an identified participant."""
+        try:
+            envelope = parse_envelope(data, max_id_bytes=self.config.limits.id_bytes)
+        except PeerError as flaw:
+            return self.refuse(sender, "", flaw, data)
+        return self.envelope(sender, envelope)
+
+    def envelope(self, sender: str, envelope: Envelope) -> Decision:
+        return self.handle(commands.Send(sender, envelope))
+
+    def frame(self, member: Member, message: bytes, opcode: int) -> None:
+        """A raw frame from a connection: the hot path."""
+        try:
+            reference, start = frames.split_frame(message, max_id_bytes=self.config.limits.id_bytes)
+        except PeerError as flaw:
+            self.refuse(member.participant, "frame", flaw, message)
+            return
+        now = self._clock()
+        if self._timer_due is not None and now >= self._timer_due:
+            self._run_due(now)
+        records = decide_frame(self.state, now, member.participant, reference, message[start:], opcode)
+        if len(records) == 1 and type(records[0]) is Frame:
+            record = records[0]
+            self._journal.append(self.id, record)
+            apply(self.state, record)
+            self._tell_frame(record, self.state.streams[record.stream_id])
+            return
+        last = records[-1]
+        if isinstance(last, Refused):
+            stream = self.state.find_stream(reference)
+            self.metrics.refused(last.code)
+            if len(records) == 1 and not member.flood.is_first(last, reference, stream.version + 1 if stream else 0):
+                return
+        self._commit(records)
+        self._set_timer()
+
+    def refuse(self, sender: str, kind: str, flaw: PeerError, data: bytes = b"") -> Decision:
+        """A message that did not become a command."""
+        return self.handle(
+            commands.Refuse(
+                sender=sender,
+                kind=kind,
+                code=flaw.code,
+                message=flaw.message,
+                http_status=flaw.http_status,
+                details=flaw.details,
+                excerpt=data,
+            )
+        )
+
+    def report_drops(self, participant: str, drops: dict[str, Drop]) -> None:
+        """Frames that a slow reader did not get: a record, a metric, and a notice to that reader."""
+        for stream_id, drop in drops.items():
+            self.metrics.dropped(drop.count)
+            self.handle(
+                commands.ReportDrop(participant, stream_id, drop.count, drop.first_seq, drop.last_seq, drop.policy)
+            )
+        drops.clear()
+
+    def flush(self) -> None:
+        """Send what is waiting for the end of the tick now."""
+        self._outbox.flush()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._outbox.flush()
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def messages_since(self, participant: str, after: int, limit: int) -> tuple[list[bytes], int]:
+        """What a participant would have got since a position, oldest first, and where that ends."""
+        messages: list[bytes] = []
+        position = after
+        for record in self._journal.read(self.id, after):
+            if len(messages) >= limit:
+                break
+            position = record.seq
+            if visible_to(record, participant):
+                body = render(self.id, self.state.epoch, record)
+                if body is None and isinstance(record, Frame):
+                    body = frames.as_json(record.stream_id, record.sender, record.data, record.opcode)
+                if body is not None:
+                    messages.append(with_seq(body, record.seq))
+        return messages, position
+
+    def position_at(self, micros: int) -> int:
+        """The last position before a time."""
+        position = self._journal.first_seq(self.id) - 1
+        for record in self._journal.read(self.id, position):
+            if record.ts >= micros:
+                break
+            position = record.seq
+        return position
+
+    # -- committing -------------------------------------------------------------------------------
+
+    def _commit(self, records: list[Record], attach: Member | None = None, resume: bool = False) -> None:
+        for record in records:
+            self._journal.append(self.id, record)
+            apply(self.state, record)
+            if isinstance(record, Frame):
+                self._tell_frame(record, self.state.streams[record.stream_id])
+            elif isinstance(record, Joined) and attach is not None:
+                self._tell(record)
+                self._attach(attach, record, resume)
+            else:
+                self._tell(record)
+
+    def _run_due(self, now: int) -> None:
+        """Whatever has fallen due, each in its turn."""
+        while (due := self.state.next_deadline()) is not None and due <= now:
+            self._commit(decide(self.state, now, commands.Tick()).records)
+
+    def _set_timer(self) -> None:
+        due = self.state.next_deadline()
+        if due == self._timer_due and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_due = due
+        if due is not None:
+            delay = min(max(0.0, (due - self._clock()) / SECOND), LONGEST_SLEEP)
+            self._timer = self._loop.call_later(delay, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._run_due(self._clock())
+        self._set_timer()
+
+    # -- members ----------------------------------------------------------------------------------
+
+    def _attach(self, member: Member, joined: Joined, resume: bool) -> None:
+        replaced = self.members.get(member.participant)
+        member.session = joined.seq
+        self.members[member.participant] = member
+        self._everyone = Audience(self.members.values())
+        self.metrics.connected(len(self.members))
+        if replaced is not None:
+            self._outbox.flush()
+            replaced.close(CloseReason.REPLACED_BY_RECONNECT if member.is_reconnect else CloseReason.REPLACED)
+        self.welcome(member, resume=resume)
+
+    def change_positions(self, member: Member, *, resume: bool) -> None:
+        """A member asks for positions after it was let in: a new welcome says from where they count."""
+        self._outbox.flush()
+        member.ask_for_positions()
+        self._everyone = Audience(self.members.values())
+        self.welcome(member, resume=resume)
+
+    def _detach(self, member: Member) -> None:
+        # What was decided while it was here is still its own: hand that over before it goes.
+        self._outbox.flush()
+        del self.members[member.participant]
+        self._everyone = Audience(self.members.values())
+        self._audiences.clear()
+        self.metrics.connected(len(self.members))
+
+    def welcome(self, member: Member, *, resume: bool = False) -> None:
+        """The state at this very ``seq``, to one."""
+        state = self.state
+        payload = state.welcome(member.participant)
+        if resume:
+            payload["resume"] = {"recovered": False, "reason": "this gateway keeps no journal"}
+        body = gateway_envelope(
+            kinds.WELCOME,
+            payload,
+            id=f"{gateway_message_id(state.epoch, state.seq)}-welcome",
+            ts=state.ts,
+            to=[member.participant],
+        )
+        self._send_to(member, body, state.seq)
+
+    def _audience_of(self, stream: Stream) -> Audience:
+        if stream.readers is None:
+            return self._everyone
+        known = self._audiences.get(stream.id)
+        if known is not None and known[0] == stream.version and known[1] is self._everyone:
+            return known[2]
+        audience = Audience(self.members[reader] for reader in self.state.recipients(stream) if reader in self.members)
+        self._audiences[stream.id] = (stream.version, self._everyone, audience)
+        return audience
+
+    # -- telling ----------------------------------------------------------------------------------
+
+    def _tell_frame(self, record: Frame, stream: Stream) -> None:
+        audience = self._audience_of(stream)
+        self.metrics.frame(len(record.data), record.recipients)
+        if not audience:
+            return
+        position = None
+        if record.kind == kinds.STREAM_DATA:
+            body = record.data
+            if audience.wants_positions:
+                position = with_seq(body, record.seq)
+        else:
+            body = frames.frame(record.stream_id, record.data)
+            if audience.wants_positions:
+                position = frames.frame_with_position(record.stream_id, record.seq, record.sender, record.data)
+        self._outbox.add(
+            Parcel(
+                audience,
+                record.opcode,
+                body,
+                position,
+                record.seq,
+                record.stream_id,
+                record.sender,
+                stream.policy.on_slow,
+            )
+        )
+
+    def _tell(self, record: Record) -> None:
+        self.metrics.record(record)
+        body = render(self.id, self.state.epoch, record)
+        if body is not None:
+            private = private_to(record)
+            if private is not None:
+                if (member := self.members.get(private)) is not None:
+                    self._send_to(member, body, record.seq)
+            else:
+                self._send_to_all(body, record)
+        if self._history.enabled:
+            self._history.recorded(record, self._transport_of(record))
+        if isinstance(record, CapabilitiesGranted | CapabilitiesRevoked):
+            if (member := self.members.get(record.participant)) is not None:
+                self.welcome(member)
+        elif isinstance(record, Invited):
+            self._send_invitation(record)
+        elif isinstance(record, Left) and (member := self.members.get(record.participant)) is not None:
+            # It did not leave by itself: it was removed.
+            self._detach(member)
+            member.close(CloseReason.KICKED)
+
+    def _send_to_all(self, body: bytes, record: Record) -> None:
+        audience = self._everyone
+        if isinstance(record, Joined | Left | Invited):
+            audience = Audience(member for member in self.members.values() if visible_to(record, member.participant))
+        if audience:
+            self._outbox.add(Parcel(audience, frames.TEXT, body, with_seq(body, record.seq), record.seq))
+        if self._history.enabled:
+            for member in self.members.values():
+                if visible_to(record, member.participant):
+                    self._history.delivered(member.participant, member.transport_name, body, record, record.ts)
+
+    def _send_to(self, member: Member, body: bytes | None, seq: int) -> None:
+        if body is not None:
+            self._outbox.add(Parcel(Audience((member,)), frames.TEXT, body, with_seq(body, seq), seq))
+            if self._history.enabled:
+                self._history.delivered(member.participant, member.transport_name, body, None, self.state.ts)
+
+    def _transport_of(self, record: Record) -> str:
+        """How a message came in: by the sender's endpoint if that is a socket, else by HTTP."""
+        member = self.members.get(getattr(record, "sender", ""))
+        return "websocket" if member is not None and member.transport_name == "websocket" else "http"
+
+    def _answer_again(self, repetition: Repetition) -> None:
+        """An envelope id came again: its sender alone is answered as before."""
+        member = self.members.get(repetition.sender)
+        if member is None:
+            return
+        answer = repetition.answer
+        for record in answer.records:
+            if isinstance(record, Invited):
+                self._send_invitation(record)
+            else:
+                self._send_to(member, render(self.id, self.state.epoch, record), record.seq)
+        if not answer.records:
+            envelope = repetition.envelope
+            assert envelope.id is not None
+            echo = envelope.encode(id=envelope.id, ts=rfc3339(self.state.ts), sender=repetition.sender)
+            self._send_to(member, echo, answer.seq)
+
+    # -- invitations ------------------------------------------------------------------------------
+
+    def _send_invitation(self, record: Invited) -> None:
+        """The token goes to the inviter alone, and into no record."""
+        invitation = self.invitation(record)
+        if (member := self.members.get(record.by)) is not None:
+            body = gateway_envelope(
+                kinds.INVITE_ACK,
+                invitation,
+                id=f"{gateway_message_id(self.state.epoch, record.seq)}-ack",
+                ts=record.ts,
+                to=[record.by],
+                correlation_id=record.request_id,
+            )
+            # Not through _send_to: what holds a token is never written to a log.
+            self._outbox.add(Parcel(Audience((member,)), frames.TEXT, body, with_seq(body, record.seq), record.seq))
+
+    def invitation(self, record: Invited) -> dict[str, Any]:
+        token = self._invite_tokens.get(record.participant)
+        if token is None:
+            token = self._mint_token(record.participant)
+            if len(self._invite_tokens) >= 128:
+                del self._invite_tokens[next(iter(self._invite_tokens))]
+            self._invite_tokens[record.participant] = token
+        return {
+            "status": "created",
+            "participant_id": record.participant,
+            "token": token,
+            "connection_url": self._connection_url,
+        }
+
+    # -- back-pressure ----------------------------------------------------------------------------
+
+    def hold_writers(self, why: object, writers: set[str]) -> list[Member]:
+        """Stop reading from those who feed a connection that is behind."""
+        held = [member for writer in writers if (member := self.members.get(writer)) is not None]
+        for member in held:
+            member.hold_reading(why)
+        return held
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

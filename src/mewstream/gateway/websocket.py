@@ -1,0 +1,297 @@
+"""One WebSocket connection: identification first, then a member of a space.
+
+``picows`` parses frames and hands them over; everything sent goes through :class:`Outbound`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from picows import WSFrame, WSListener, WSMsgType, WSTransport
+
+from mewstream.gateway.closing import CloseReason
+from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
+from mewstream.gateway.joining import EXPECTED, JoinRequest, parse_join
+from mewstream.gateway.outbound import Outbound
+from mewstream.gateway.refusal_flood import RefusalFlood
+from mewstream.gateway.space import Member, Space
+from mewstream.protocol import frames, kinds
+from mewstream.protocol.envelope import parse_envelope
+from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
+from mewstream.protocol.policy import Delivery
+
+if TYPE_CHECKING:
+    from mewstream.gateway.gateway import Gateway
+
+log = logging.getLogger("mewstream.gateway")
+
+#: A stranger may send a join and nothing else: that is small.
+STRANGER_MESSAGE_BYTES = 64 << 10
+
+_OPCODES = {WSMsgType.TEXT: frames.TEXT, WSMsgType.BINARY: frames.BINARY, WSMsgType.CONTINUATION: 0}
+
+
+class JoinRefused(Exception):
+    """Who the peer says it is cannot be believed. ``flaw`` is what it is told."""
+
+    def __init__(self, flaw: PeerError, reason: CloseReason) -> None:
+        super().__init__(flaw.message)
+        self.flaw = flaw
+        self.reason = reason
+
+
+class WebSocketMember(WSListener):
+    """A peer. Before it has joined, ``space`` is None and only a join is understood."""
+
+    transport_name = "websocket"
+
+    def __init__(self, gateway: Gateway, *, space: str | None, token: str | None) -> None:
+        self._gateway = gateway
+        self._named_space = space
+        """From the URL; a join message may name it instead."""
+        self._token = token
+        """From a header or a subprotocol, until the peer has joined; then it is forgotten."""
+        self.space: Space | None = None
+        self.participant = ""
+        self.session = 0
+        self.is_reconnect = False
+        self.heard = True
+        self.pinged = False
+        self._max_bytes = STRANGER_MESSAGE_BYTES
+        self._assembler = Assembler()
+        self._held_writers: list[Member] = []
+        self._join_timer: asyncio.TimerHandle | None = None
+
+    # -- as a member ------------------------------------------------------------------------------
+
+    @property
+    def positions(self) -> bool:
+        return self.outbound.positions
+
+    def push(self, data: bytes, parcels: Any) -> None:
+        self.outbound.push(data, parcels)
+
+    def close(self, reason: CloseReason, text: str | None = None) -> None:
+        if self.space is not None:
+            self.space.flush()
+        self.outbound.close(reason, text)
+
+    def hold_reading(self, why: object) -> None:
+        self.reading.hold(why)
+
+    def release_reading(self, why: object) -> None:
+        self.reading.release(why)
+
+    # -- callbacks of the outbound side -----------------------------------------------------------
+
+    def hold_writers(self, outbound: Outbound, writers: set[str]) -> None:
+        if self.space is not None:
+            self._held_writers = self.space.hold_writers(self, writers)
+
+    def release_writers(self, outbound: Outbound) -> None:
+        for member in self._held_writers:
+            member.release_reading(self)
+        self._held_writers = []
+
+    def caught_up(self, outbound: Outbound) -> None:
+        if self.space is not None and outbound.drops:
+            self.space.report_drops(self.participant, outbound.drops)
+
+    def _closed_by_us(self, reason: CloseReason) -> None:
+        self._gateway.metrics.closes.labels(reason.name.lower()).inc()
+        # Not now: a slow connection is closed in the middle of a fan-out, which must end first.
+        self._gateway.loop.call_soon(self._leave)
+
+    # -- callbacks of picows ----------------------------------------------------------------------
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        loop = self._gateway.loop
+        underlying = transport.underlying_transport
+        self.outbound = Outbound(loop, underlying, Delivery())
+        self.outbound.watcher = self
+        self.outbound.on_close = self._closed_by_us
+        self.reading = Reading(underlying)
+        self.flood = RefusalFlood(loop, self._report_flood)
+        self._gateway.connected(self)
+        self._join_timer = loop.call_later(self._gateway.config.join_timeout, self._join_timed_out)
+        # A token in the header and a known space identify the peer already.
+        if self._token is not None and self._gateway.is_space_known(self._named_space):
+            self._join(JoinRequest())
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._leave()
+        self.outbound.lost()
+        self._gateway.disconnected(self)
+
+    def pause_writing(self) -> None:
+        self.outbound.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.outbound.resume_writing()
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if self.outbound.closing is not None:
+            if frame.msg_type == WSMsgType.CLOSE:
+                transport.underlying_transport.close()
+            return
+        self.heard = True
+        kind = frame.msg_type
+        if frame.fin and kind == WSMsgType.BINARY and not self._assembler.is_open:
+            self._message(frames.BINARY, frame.get_payload_as_bytes())
+        elif frame.fin and kind == WSMsgType.TEXT and not self._assembler.is_open:
+            self._message(frames.TEXT, frame.get_payload_as_bytes())
+        elif kind == WSMsgType.PING:
+            self.outbound.pong(frame.get_payload_as_bytes())
+        elif kind == WSMsgType.PONG:
+            self.pinged = False
+        elif kind == WSMsgType.CLOSE:
+            self._closed_by_peer(transport, frame)
+        else:
+            self._fragment(_OPCODES[kind], frame.fin, frame.get_payload_as_bytes())
+
+    def _closed_by_peer(self, transport: WSTransport, frame: WSFrame) -> None:
+        self._leave()
+        transport.send_close(frame.get_close_code())
+        transport.underlying_transport.close()
+        # A peer that says goodbye and then neither reads nor goes must not keep our memory.
+        self._gateway.loop.call_later(2.0, transport.underlying_transport.abort)
+
+    # -- joining ----------------------------------------------------------------------------------
+
+    def _first_message(self, message: bytes) -> None:
+        try:
+            request = parse_join(message)
+        except ValidationFailed as flaw:
+            self._refuse_and_close(flaw, CloseReason.PROTOCOL_ERROR)
+            return
+        if request is None:
+            stranger = ValidationFailed(f"the first message must identify you: {EXPECTED}")
+            self._refuse_and_close(stranger, CloseReason.PROTOCOL_ERROR)
+        else:
+            self._join(request)
+
+    def _join(self, request: JoinRequest) -> None:
+        self.outbound.knows_close_codes = request.knows_extensions
+        try:
+            space, participant = self._gateway.identify(
+                request, named_space=self._named_space, header_token=self._token
+            )
+        except JoinRefused as refusal:
+            self._refuse_and_close(refusal.flaw, refusal.reason)
+            return
+        self._token = None
+        if self._join_timer is not None:
+            self._join_timer.cancel()
+        self.participant = participant
+        self.is_reconnect = request.resume
+        self._max_bytes = space.config.limits.message_bytes
+        self._throttle = Throttle(self._gateway.loop, self.reading, space.config.limits)
+        self.outbound.positions = "positions" in request.extensions
+        self.outbound.use(space.config.delivery)
+        if space.join(self, resume=request.resume):
+            self.space = space
+        else:
+            self.close(CloseReason.SPACE_FULL)
+
+    def _join_again(self, space: Space, request: JoinRequest) -> None:
+        """A join after the header has identified the peer: it must say the same, and may ask for more."""
+        header_only = JoinRequest(participant=request.participant, space=request.space, token=request.token)
+        try:
+            self._gateway.confirm(header_only, space, self.participant)
+        except JoinRefused as refusal:
+            self._refuse_and_close(refusal.flaw, refusal.reason)
+            return
+        self.outbound.knows_close_codes |= request.knows_extensions
+        if "positions" in request.extensions and not self.outbound.positions:
+            space.change_positions(self, resume=request.resume)
+
+    def ask_for_positions(self) -> None:
+        self.outbound.positions = True
+
+    def _join_timed_out(self) -> None:
+        if self.space is None:
+            seconds = self._gateway.config.join_timeout
+            flaw = ValidationFailed(f"no join within {seconds:g} seconds: {EXPECTED}")
+            self._refuse_and_close(flaw, CloseReason.JOIN_TIMEOUT)
+
+    def _leave(self) -> None:
+        if self._join_timer is not None:
+            self._join_timer.cancel()
+        space, self.space = self.space, None
+        if space is not None:
+            space.leave(self, heir=self._gateway.heir_of(space, self.participant))
+            space.report_drops(self.participant, self.outbound.drops)
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def _fragment(self, opcode: int, fin: bool, payload: bytes) -> None:
+        try:
+            whole = self._assembler.add(opcode, fin, payload, self._max_bytes)
+        except FragmentError as flaw:
+            self._refuse_and_close(ValidationFailed(str(flaw)), CloseReason.BAD_FRAGMENTS)
+        except LimitExceeded as flaw:
+            self._refuse_and_close(flaw, CloseReason.TOO_BIG)
+        else:
+            if whole is not None:
+                self._message(*whole)
+
+    def _message(self, opcode: int, message: bytes) -> None:
+        if len(message) > self._max_bytes:
+            too_big = LimitExceeded(f"the message is larger than {self._max_bytes} bytes", limit="message_bytes")
+            self._refuse_and_close(too_big, CloseReason.TOO_BIG)
+            return
+        # Text goes out as text, and a peer that checks would blame us for what is not UTF-8.
+        if opcode == frames.TEXT and not message.isascii() and not _is_utf8(message):
+            not_text = ValidationFailed("a text message must be UTF-8: send binary data as a binary message")
+            self._refuse_and_close(not_text, CloseReason.INVALID_TEXT)
+            return
+        space = self.space
+        if space is None:
+            self._first_message(message)
+            return
+        try:
+            if message[:1] == b"#":
+                if self._throttle.watches_frames:
+                    self._throttle.frame(len(message))
+                space.frame(self, message, opcode)
+            else:
+                self._throttle.envelope(len(message))
+                self._envelope(space, message)
+        except PeerError as flaw:
+            space.refuse(self.participant, "", flaw, message)
+
+    def _envelope(self, space: Space, message: bytes) -> None:
+        try:
+            envelope = parse_envelope(message, max_id_bytes=space.config.limits.id_bytes)
+        except PeerError:
+            # The older form of a join has a type and no kind.
+            request = parse_join(message)
+            if request is None:
+                raise
+            self._join_again(space, request)
+            return
+        if envelope.kind == kinds.JOIN:
+            self._join_again(space, parse_join(message) or JoinRequest())
+        else:
+            space.envelope(self.participant, envelope)
+
+    def _report_flood(self, refuse: Any) -> None:
+        if self.space is not None:
+            self.space.handle(refuse)
+
+    def _refuse_and_close(self, flaw: PeerError, reason: CloseReason) -> None:
+        if self.space is not None:
+            self.space.refuse(self.participant, "", flaw)
+        else:
+            self._gateway.tell_stranger(self, flaw)
+        self.close(reason)
+
+
+def _is_utf8(message: bytes) -> bool:
+    try:
+        message.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

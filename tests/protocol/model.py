@@ -1,0 +1,365 @@
+"""Who may do what on a stream, said a second time and as plainly as possible.
+
+An independent model of DESIGN.md's decisions 1 to 9, 13, 14, 16, 17, 18 and 22: dicts and sets, no
+classes of the implementation, no records, no index, no cache. Each method plays one command and
+returns the *facts* that must follow, in order, as tuples; a refusal is one fact. One fact is one
+record, so the model knows every ``seq`` without being told.
+
+Times are microseconds. What is due does not happen by itself: it happens in :meth:`Model.tick`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Fact = tuple[Any, ...]
+
+
+class Model:
+    def __init__(
+        self,
+        may: dict[str, set[str]],
+        *,
+        reconnect_grace: int,
+        suspend_for: int,
+        start_timeout: int,
+        on_owner_leave: str,
+        owner_leave_grace: int,
+    ) -> None:
+        self.may = may
+        """participant -> what it may do anywhere: ``request``, ``announce``, ``manage``, ``kick``."""
+        self.reconnect_grace = reconnect_grace
+        self.suspend_for = suspend_for
+        self.start_timeout = start_timeout
+        self.on_owner_leave = on_owner_leave
+        self.owner_leave_grace = owner_leave_grace
+        self.epoch = ""
+        self.seq = 0
+        self.ts = 0
+        self.opened = 0
+        self.people: dict[str, dict[str, Any]] = {}
+        """Those present: ``session`` and ``until`` (None while connected)."""
+        self.streams: dict[str, dict[str, Any]] = {}
+
+    # -- what can be asked of the model ------------------------------------------------------------
+
+    def present(self, who: str) -> bool:
+        return who in self.people
+
+    def connected(self, who: str) -> bool:
+        return who in self.people and self.people[who]["until"] is None
+
+    def find(self, name: str) -> str | None:
+        for id, stream in self.streams.items():
+            if name in (id, stream["alias"]):
+                return id
+        return None
+
+    def recipients(self, id: str) -> set[str]:
+        readers = self.streams[id]["readers"]
+        return {who for who in self.people if self.connected(who) and (readers is None or who in readers)}
+
+    def due(self) -> list[tuple[int, tuple[str, str, str]]]:
+        """Everything that time will cause, the earliest first; of two at once, the first by name."""
+        found = [(each["until"], ("rejoin", who, "")) for who, each in self.people.items() if each["until"] is not None]
+        for id, stream in self.streams.items():
+            found += [
+                (right["expires_at"], ("expire", id, writer))
+                for writer, right in stream["writers"].items()
+                if right["expires_at"] is not None
+            ]
+            found += [(stream[what], (name, id, "")) for what, name in (("start_by", "start"), ("owner_due", "owner"))]
+        return sorted(each for each in found if each[0] is not None)
+
+    # -- the space and who is in it ----------------------------------------------------------------
+
+    def start(self, now: int, epoch: str) -> list[Fact]:
+        self.epoch = epoch
+        return self._written(now, [("space-started", epoch)])
+
+    def join(self, now: int, who: str) -> list[Fact]:
+        how = "new" if not self.present(who) else "replaced" if self.connected(who) else "resumed"
+        self.people.setdefault(who, {}).update(session=self.seq + 1, until=None)
+        facts: list[Fact] = [("joined", who, how)]
+        for id, stream in self.streams.items():
+            if stream["owner"] == who:
+                stream["owner_due"] = None
+            if who in stream["auto"] and who not in stream["writers"]:
+                self._set_right(id, who)
+                facts.append(("granted", id, who, set(stream["writers"]), "auto_grant"))
+        return self._written(now, facts)
+
+    def disconnect(self, now: int, who: str, session: int) -> list[Fact]:
+        """Of a session that is over, or that lost its connection before, this says nothing new."""
+        if not self.connected(who) or self.people[who]["session"] != session:
+            return []
+        if self.reconnect_grace > 0:
+            return self._suspend(now, who, self.reconnect_grace)
+        return self._leave(now, who, "disconnected")
+
+    def suspend(self, now: int, who: str) -> list[Fact]:
+        return self._suspend(now, who, self.suspend_for) if self.connected(who) else []
+
+    def kick(self, now: int, sender: str, who: str) -> list[Fact]:
+        if "kick" not in self.may[sender]:
+            return self._refuse(now, sender, "capability_violation")
+        if not self.present(who):
+            return self._refuse(now, sender, "participant_not_found")
+        return self._written(now, [("envelope", sender)]) + self._leave(now, who, "kicked")
+
+    def tick(self, now: int) -> list[Fact]:
+        now = max(now, self.ts)
+        due = self.due()
+        if not due or due[0][0] > now:
+            return []
+        what, name, writer = due[0][1]
+        if what == "rejoin":
+            return self._leave(now, name, "disconnected")
+        stream = self.streams[name]
+        if what == "expire":
+            return self._written(now, [self._revoke(name, writer, "expired")])
+        if what == "owner" and stream["on_owner_leave"] == "transfer":
+            heirs = [each for each in stream["writers"] if each != stream["owner"] and self.connected(each)]
+            if heirs:
+                return self._written(now, [self._hand_over(name, heirs[0], keep=False, reason="owner_left")])
+        del self.streams[name]
+        return self._written(now, [("ended", name, "failed" if what == "start" else "closed")])
+
+    # -- the life of a stream ----------------------------------------------------------------------
+
+    def open(
+        self,
+        now: int,
+        sender: str,
+        *,
+        request_id: str,
+        live: bool,
+        target: list[str],
+        auto: list[str],
+        alias: str | None,
+        on_owner_leave: str | None,
+        owner_leave_grace: int | None,
+        known: set[str],
+    ) -> list[Fact]:
+        """``alias`` is None where what was wished is no valid one; ``known`` are all who may come."""
+        if ("request" if live else "announce") not in self.may[sender]:
+            return self._refuse(now, sender, "capability_violation")
+        if any(each not in known for each in target):
+            return self._refuse(now, sender, "target_not_found")
+        now = max(now, self.ts)
+        self.opened += 1
+        id = f"stream-{self.opened}"
+        members = [each for each in dict.fromkeys(auto) if each != sender and self.present(each)]
+        if alias is not None and self.find(alias) is not None:
+            alias = None
+        self.streams[id] = {
+            "owner": sender,
+            "live": live,
+            "writers": {},
+            "readers": set(target) if target else None,
+            "auto": set(auto),
+            "alias": alias,
+            "names": {request_id, f"gw-{self.epoch}-{self.seq + 2}"},
+            "on_owner_leave": on_owner_leave or self.on_owner_leave,
+            "owner_leave_grace": self.owner_leave_grace if owner_leave_grace is None else owner_leave_grace,
+            "start_by": None if live or not self.start_timeout else now + self.start_timeout,
+            "owner_due": None,
+            "sequences": {},
+            "frames": 0,
+        }
+        for writer in (sender, *members):
+            self._set_right(id, writer)
+        writers = {sender, *members}
+        facts: list[Fact] = [("envelope", sender), ("opened", id, sender, live, alias, writers)]
+        return self._written(now, facts + [("granted", id, member, writers, "auto_grant") for member in members])
+
+    def begin(self, now: int, sender: str, name: str, *, flaw: str | None = None) -> list[Fact]:
+        id = self._checked(sender, name, flaw, manager=False)
+        if id not in self.streams:
+            return self._refuse(now, sender, id)
+        if self.streams[id]["live"]:
+            return self._refuse(now, sender, "invalid_operation")
+        self.streams[id].update(live=True, start_by=None)
+        return self._written(now, [("envelope", sender), ("started", id)])
+
+    def end(self, now: int, sender: str, name: str, how: str, *, flaw: str | None = None) -> list[Fact]:
+        id = self._checked(sender, name, flaw, manager=how == "closed")
+        if id not in self.streams:
+            return self._refuse(now, sender, id)
+        if how == "completed" and not self.streams[id]["live"]:
+            return self._refuse(now, sender, "invalid_operation")
+        del self.streams[id]
+        return self._written(now, [("envelope", sender), ("ended", id, how)])
+
+    def correlated(self, name: str) -> list[str]:
+        """The streams whose request or open has this id: ids are unique to a participant only."""
+        return [id for id, stream in self.streams.items() if name in stream["names"]]
+
+    def close_by_correlation(self, now: int, sender: str, name: str) -> list[Fact]:
+        found = self.correlated(name)
+        if not found:
+            return self._refuse(now, sender, "stream_not_found")
+        own = [id for id in found if self.streams[id]["owner"] == sender]
+        return self.end(now, sender, (own or found)[0], "closed")
+
+    # -- rights ------------------------------------------------------------------------------------
+
+    def grant(
+        self,
+        now: int,
+        sender: str,
+        name: str,
+        who: str,
+        *,
+        expires_at: int | None,
+        max_frames: int | None,
+        flaw: str | None = None,
+    ) -> list[Fact]:
+        id = self._checked(sender, name, flaw)
+        if id not in self.streams:
+            return self._refuse(now, sender, id)
+        stream, conditional = self.streams[id], expires_at is not None or max_frames is not None
+        if who == stream["owner"] and conditional:
+            return self._refuse(now, sender, "invalid_operation")
+        if expires_at is not None and expires_at <= max(now, self.ts):
+            return self._refuse(now, sender, "invalid_operation")
+        if not self.present(who):
+            return self._refuse(now, sender, "participant_not_found")
+        self._set_right(id, who, expires_at, max_frames)
+        return self._written(now, [("envelope", sender), ("granted", id, who, set(stream["writers"]), None)])
+
+    def revoke(self, now: int, sender: str, name: str, who: str, *, flaw: str | None = None) -> list[Fact]:
+        id = self._checked(sender, name, flaw)
+        if id not in self.streams:
+            return self._refuse(now, sender, id)
+        if who == self.streams[id]["owner"]:
+            return self._refuse(now, sender, "invalid_operation")
+        self.streams[id]["auto"].discard(who)
+        return self._written(now, [("envelope", sender), self._revoke(id, who, None)])
+
+    def transfer(
+        self, now: int, sender: str, name: str, who: str, *, retain: bool, flaw: str | None = None
+    ) -> list[Fact]:
+        id = self._checked(sender, name, flaw)
+        if id not in self.streams:
+            return self._refuse(now, sender, id)
+        if not self.present(who):
+            return self._refuse(now, sender, "participant_not_found")
+        # One who is gone is no writer (decision 6): only the owner's place can be kept for it.
+        keep = retain and self.present(self.streams[id]["owner"])
+        return self._written(now, [("envelope", sender), self._hand_over(id, who, keep=keep, reason=None)])
+
+    def read(self, now: int, sender: str, name: str, who: str, *, allow: bool, flaw: str | None = None) -> list[Fact]:
+        id = self._checked(sender, name, flaw)
+        if id not in self.streams:
+            return self._refuse(now, sender, id)
+        stream = self.streams[id]
+        if allow:
+            if not self.present(who):
+                return self._refuse(now, sender, "participant_not_found")
+            if stream["readers"] is not None:
+                stream["readers"].add(who)
+        else:
+            readers = set(self.people) if stream["readers"] is None else stream["readers"]
+            stream["readers"] = readers - {who}
+        readers = None if stream["readers"] is None else set(stream["readers"])
+        what = "read-granted" if allow else "read-revoked"
+        return self._written(now, [("envelope", sender), (what, id, who, readers)])
+
+    # -- what flows --------------------------------------------------------------------------------
+
+    def frame(
+        self, now: int, sender: str, name: str, *, sequence: int | None = None, flaw: str | None = None
+    ) -> list[Fact]:
+        """A raw frame, or (with a ``sequence``) a ``stream/data``."""
+        now = max(now, self.ts)
+        if flaw == "shape":
+            return self._refuse(now, sender, "validation_error")
+        id = self.find(name)
+        if id is None:
+            return self._refuse(now, sender, "stream_not_found")
+        if flaw == "namespace":
+            return self._refuse(now, sender, "validation_error")
+        stream = self.streams[id]
+        right = stream["writers"].get(sender)
+        if right is None:
+            return self._refuse(now, sender, "unauthorized_stream_write")
+        if right["expires_at"] is not None and now >= right["expires_at"]:
+            told = self._written(now, [self._revoke(id, sender, "expired")])
+            return told + self._refuse(now, sender, "unauthorized_stream_write")
+        if not stream["live"]:
+            return self._refuse(now, sender, "invalid_operation")
+        gap = 0
+        if sequence is not None:
+            counter = (sender, self.people[sender]["session"] if self.present(sender) else 0)
+            last = stream["sequences"].get(counter)
+            if last is not None and sequence <= last:
+                return self._refuse(now, sender, "sequence_regression")
+            gap = 0 if last is None else sequence - last - 1
+            stream["sequences"][counter] = sequence
+        stream["frames"] += 1
+        readers = None if stream["readers"] is None else set(stream["readers"])
+        facts: list[Fact] = [("frame", id, sender, stream["frames"], readers, len(self.recipients(id)), sequence, gap)]
+        if right["frames_left"] is not None:
+            right["frames_left"] -= 1
+            if right["frames_left"] == 0:
+                facts.append(self._revoke(id, sender, "max_frames"))
+        return self._written(now, facts)
+
+    # -- the parts ---------------------------------------------------------------------------------
+
+    def _checked(self, sender: str, name: str, flaw: str | None, *, manager: bool = True) -> str:
+        """The stream's id, or the code of the first check that fails: shape, existence, right."""
+        if flaw == "shape":
+            return "validation_error"
+        id = self.find(name)
+        if id is None:
+            return "stream_not_found"
+        if flaw == "namespace":
+            return "validation_error"
+        if sender != self.streams[id]["owner"] and not (manager and "manage" in self.may[sender]):
+            return "unauthorized"
+        return id
+
+    def _refuse(self, now: int, sender: str, code: str) -> list[Fact]:
+        return self._written(now, [("refused", sender, code)])
+
+    def _written(self, now: int, facts: list[Fact]) -> list[Fact]:
+        self.seq += len(facts)
+        if facts:
+            self.ts = max(now, self.ts)
+        return facts
+
+    def _suspend(self, now: int, who: str, time: int) -> list[Fact]:
+        until = max(now, self.ts) + time
+        self.people[who]["until"] = until
+        return self._written(now, [("suspended", who, until)])
+
+    def _leave(self, now: int, who: str, reason: str) -> list[Fact]:
+        now = max(now, self.ts)
+        del self.people[who]
+        facts: list[Fact] = [("left", who, reason)]
+        for id, stream in self.streams.items():
+            if stream["owner"] == who:
+                if stream["on_owner_leave"] != "keep":
+                    stream["owner_due"] = now + stream["owner_leave_grace"]
+            elif who in stream["writers"]:
+                facts.append(self._revoke(id, who, reason))
+        return self._written(now, facts)
+
+    def _set_right(self, id: str, who: str, expires_at: int | None = None, frames_left: int | None = None) -> None:
+        """A right that is given again keeps its place in the order of writers."""
+        self.streams[id]["writers"].setdefault(who, {}).update(expires_at=expires_at, frames_left=frames_left)
+
+    def _revoke(self, id: str, who: str, reason: str | None) -> Fact:
+        self.streams[id]["writers"].pop(who, None)
+        return ("revoked", id, who, set(self.streams[id]["writers"]), reason)
+
+    def _hand_over(self, id: str, who: str, *, keep: bool, reason: str | None) -> Fact:
+        stream = self.streams[id]
+        previous = stream["owner"]
+        if previous != who and not keep:
+            del stream["writers"][previous]
+        self._set_right(id, who)
+        stream.update(owner=who, owner_due=None)
+        return ("transferred", id, previous, who, set(stream["writers"]), reason)

@@ -37,6 +37,8 @@ from mewstream.protocol.transitions import Status
 
 #: Ids of participants whose answers are remembered; the longest-silent one is forgotten first.
 MAX_REMEMBERED_PARTICIPANTS = 10_000
+#: Runs of the gateway whose positions are still understood.
+MAX_EPOCHS = 1_000
 
 
 def apply(state: SpaceState, record: Record) -> None:
@@ -110,6 +112,9 @@ def _answered_by(state: SpaceState, sender: str, request_id: str | None, record:
 
 def _space_started(state: SpaceState, record: SpaceStarted) -> None:
     state.epoch = record.epoch
+    state.epochs[record.epoch] = record.seq
+    while len(state.epochs) > MAX_EPOCHS:
+        del state.epochs[next(iter(state.epochs))]
     state.config = record.config
     state.limits = msgspec.convert(record.config.get("limits", {}), Limits)
     state.policies = msgspec.convert(record.config.get("policies", {}), Policies)
@@ -124,6 +129,7 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
 
 def _joined(state: SpaceState, record: Joined) -> None:
     present = state.participants.get(record.participant)
+    state.first_joins.setdefault(record.participant, record.seq)
     if present is None or not present.connected:
         state.connected += 1
     if present is None:

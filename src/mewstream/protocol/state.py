@@ -98,6 +98,8 @@ class Answer(msgspec.Struct):
 class SpaceState:
     id: str
     epoch: str = ""
+    epochs: dict[str, int] = field(default_factory=dict)
+    """The runs of the gateway that this log knows, each with its first seq here."""
     seq: int = 0
     ts: int = 0
     config: dict[str, Any] = field(default_factory=dict)
@@ -110,6 +112,8 @@ class SpaceState:
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
     participants: dict[str, Participant] = field(default_factory=dict)
+    first_joins: dict[str, int] = field(default_factory=dict)
+    """Since when somebody may know what happened here: nothing older is ever sent again."""
     connected: int = 0
     """How many of the participants are connected, and not suspended."""
     streams: dict[str, Stream] = field(default_factory=dict)

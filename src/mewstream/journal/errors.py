@@ -1,0 +1,32 @@
+"""What can be wrong with a journal.
+
+MewError
+└── JournalError
+    ├── CorruptJournal      bytes on disk are not what was written: segment and offset are named
+    ├── JournalInUse        another gateway has the data directory
+    └── PositionGone        a position that was pruned, or is of another journal
+"""
+
+from __future__ import annotations
+
+from mewstream.protocol.errors import MewError
+
+
+class JournalError(MewError):
+    """The journal cannot be used as it is. The text says what was found and what to do."""
+
+
+class CorruptJournal(JournalError):
+    def __init__(self, segment: str, offset: int, what: str) -> None:
+        super().__init__(f"{segment}: offset {offset}: {what}")
+        self.segment = segment
+        self.offset = offset
+        self.what = what
+
+
+class JournalInUse(JournalError):
+    pass
+
+
+class PositionGone(JournalError):
+    pass

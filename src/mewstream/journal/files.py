@@ -1,0 +1,62 @@
+"""The few things that the journal asks of a file system, in one place, so that tests can put
+another one under it: one that is full, that fails, or that forgets what was not synced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+class Files:
+    """Files of the operating system."""
+
+    def open(self, path: Path) -> int:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def write_at(self, handle: int, data: bytes, position: int) -> None:
+        """All of it, or an OSError: then what is there beyond ``position`` is undefined."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(handle, view, position)
+            position += written
+            view = view[written:]
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        os.fsync(handle)
+
+    def sync_directory(self, path: Path) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Put a whole file in place at once: it is the old one or the new one, never half."""
+        temporary = path.with_name(path.name + ".tmp")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            try:
+                self.write_at(handle, data, 0)
+                self.sync(handle)
+            finally:
+                os.close(handle)
+            os.replace(temporary, path)  # noqa: PTH105 - the pair of os.open
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        self.sync_directory(path.parent)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)

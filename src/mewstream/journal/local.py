@@ -1,0 +1,248 @@
+"""The journal on local disk: identity, partitions, snapshots, recovery.
+
+DIR/lock                      held while a gateway runs
+DIR/journal/journal.json      identity, number of runs, what was pruned
+DIR/journal/p0 ... p3/        segments, their indexes, snapshots
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from mewstream.journal.errors import JournalError, JournalInUse
+from mewstream.journal.files import Files
+from mewstream.journal.partition import Partition, remove_segment
+from mewstream.journal.reader import IDENTITY_FILE, Identity, JournalReader, partition_of
+from mewstream.journal.retention import PrunePlan
+from mewstream.journal.schema import Entry
+from mewstream.journal.segments import SegmentName
+from mewstream.protocol import snapshot
+from mewstream.protocol.fold import apply
+from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
+from mewstream.protocol.state import SpaceState
+
+log = logging.getLogger("mewstream.journal")
+
+DEFAULT_PARTITIONS = 4
+DEFAULT_SEGMENT_BYTES = 64 << 20
+#: What a row costs beside its data, for counting what waits.
+_ROW_BYTES = 190
+_SNAPSHOT = re.compile(r"snapshot-(\d{20})\.json\Z")
+KEPT_SNAPSHOTS = 2
+
+
+class _SnapshotFile(msgspec.Struct):
+    journal: str
+    offset: int
+    states: list[msgspec.Raw]
+
+
+class LocalJournal:
+    """The writing end of a journal; there is one at a time."""
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        partitions: int = DEFAULT_PARTITIONS,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        files: Files | None = None,
+    ) -> None:
+        self._files = files or Files()
+        self._lock = _lock(data)
+        try:
+            self.root = data / "journal"
+            self.root.mkdir(exist_ok=True)
+            self.reader = JournalReader(self.root)
+            self.identity = self._identify(partitions)
+            self.partitions = [
+                Partition(
+                    self.root / f"p{number}",
+                    self._files,
+                    segment_bytes=segment_bytes,
+                    begins_at=self.identity.pruned.get(number, 0),
+                )
+                for number in range(self.identity.partitions)
+            ]
+        except OSError as error:
+            os.close(self._lock)
+            raise JournalError(f"cannot use {data} for the journal: {error.strerror or error}") from None
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @property
+    def epoch(self) -> str:
+        return self.identity.epoch
+
+    def _identify(self, partitions: int) -> Identity:
+        """The identity of the journal that is here, or of a new one; each start is a new run."""
+        file = self.root / IDENTITY_FILE
+        if file.exists():
+            identity = self.reader.identity()
+        else:
+            if any(self.root.glob("p*/*.index")):
+                raise JournalError(f"{self.root} holds segments and no {IDENTITY_FILE}: put it back from a copy")
+            identity = Identity(uuid.uuid4().hex, partitions, datetime.now(UTC).isoformat(timespec="seconds"))
+        identity.runs += 1
+        self._files.replace(file, msgspec.json.encode(identity))
+        return identity
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def partition(self, space: str) -> Partition:
+        return self.partitions[partition_of(space, len(self.partitions))]
+
+    def append(self, space: str, record: Record) -> None:
+        size = _ROW_BYTES
+        if isinstance(record, Frame | EnvelopeAccepted):
+            size += len(record.data)
+        self.partition(space).append(space, self.identity.epoch, record, size)
+
+    def close(self) -> None:
+        """Write what waits, sync it, and let another have the directory."""
+        try:
+            for partition in self.partitions:
+                with contextlib.suppress(OSError):
+                    partition.flush()
+                    partition.sync()
+                partition.close()
+        finally:
+            os.close(self._lock)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def read(self, space: str, after: int) -> Iterator[Entry]:
+        """Records above a position; those that still wait are written first."""
+        self.partition(space).flush()
+        return self.reader.read(space, after)
+
+    # -- snapshots and recovery -------------------------------------------------------------------
+
+    def recover(self) -> dict[str, SpaceState]:
+        """The state of every space: from the last snapshot of its partition, and the tail after it."""
+        states: dict[str, SpaceState] = {}
+        for number in range(len(self.partitions)):
+            offset, recovered = self._latest_snapshot(number)
+            for entry in self.reader.entries(number, offset):
+                state = recovered.get(entry.space)
+                if state is None:
+                    state = recovered[entry.space] = SpaceState(entry.space)
+                apply(state, entry.record)
+            states.update(recovered)
+        return states
+
+    def _latest_snapshot(self, number: int) -> tuple[int, dict[str, SpaceState]]:
+        directory = self.root / f"p{number}"
+        for file in sorted(directory.glob("snapshot-*.json"), reverse=True):
+            try:
+                offset, states = self._read_snapshot(file)
+            except (OSError, ValueError) as flaw:
+                log.warning("%s is not used: %s", file, flaw)
+                continue
+            if offset <= self.partitions[number].next_offset:
+                return offset, states
+            log.warning("%s is not used: it is ahead of the journal", file)
+        return self.identity.pruned.get(number, 0), {}
+
+    def _read_snapshot(self, file: Path) -> tuple[int, dict[str, SpaceState]]:
+        checksum, _, body = file.read_bytes().partition(b"\n")
+        if checksum != b"%08x" % zlib.crc32(body):
+            raise ValueError("its checksum is wrong")
+        try:
+            content = msgspec.json.decode(body, type=_SnapshotFile)
+        except msgspec.MsgspecError as flaw:
+            raise ValueError(str(flaw)) from None
+        if content.journal != self.identity.id:
+            raise ValueError("it is of another journal")
+        states = [snapshot.load(bytes(raw)) for raw in content.states]
+        return content.offset, {state.id: state for state in states}
+
+    def encode_snapshot(self, number: int, states: Mapping[str, SpaceState]) -> tuple[Path, bytes]:
+        """A snapshot of a partition at its end, and where it goes. All its records must be flushed."""
+        partition = self.partitions[number]
+        assert not partition.pending
+        count = len(self.partitions)
+        body = msgspec.json.encode(
+            _SnapshotFile(
+                self.identity.id,
+                partition.next_offset,
+                [
+                    msgspec.Raw(snapshot.dump(state))
+                    for space, state in states.items()
+                    if partition_of(space, count) == number
+                ],
+            )
+        )
+        file = self.root / f"p{number}" / f"snapshot-{partition.next_offset:020d}.json"
+        return file, b"%08x\n%b" % (zlib.crc32(body), body)
+
+    def write_snapshot(self, file: Path, data: bytes) -> None:
+        """May run in a thread. Older snapshots than the last few are removed."""
+        self._files.replace(file, data)
+        older = sorted(each for each in file.parent.iterdir() if _SNAPSHOT.match(each.name))
+        for each in older[:-KEPT_SNAPSHOTS]:
+            self._files.remove(each)
+
+    # -- sealing and retention --------------------------------------------------------------------
+
+    def prune(self, plan: PrunePlan) -> None:
+        """Remove what a plan says. The decision is recorded before the first file goes."""
+        for number, begins_at in plan.begins_at.items():
+            self.identity.pruned[number] = begins_at
+        self._files.replace(self.root / IDENTITY_FILE, msgspec.json.encode(self.identity))
+        for segment in plan.segments:
+            remove_segment(self._files, segment)
+
+    def snapshot_offsets(self) -> dict[int, int]:
+        """For each partition the offset of its newest snapshot: a start needs what comes after it."""
+        return {
+            number: max(
+                (
+                    int(match[1])
+                    for file in (self.root / f"p{number}").iterdir()
+                    if (match := _SNAPSHOT.match(file.name))
+                ),
+                default=0,
+            )
+            for number in range(len(self.partitions))
+        }
+
+    def segments_to_seal(self) -> list[tuple[Partition, SegmentName]]:
+        """Full segments that wait to be rewritten."""
+        waiting = [(partition, name) for partition in self.partitions for name in partition.closed]
+        for partition in self.partitions:
+            partition.closed = []
+        return waiting
+
+
+def _lock(data: Path) -> int:
+    """One gateway at a time on a data directory: a second would number the same log again."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        handle = os.open(data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise JournalError(f"cannot use {data} as the data directory: {error.strerror or error}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.read(handle, 32).decode("ascii", "replace").strip()
+        os.close(handle)
+        by = f" (process {holder})" if holder else ""
+        raise JournalInUse(
+            f"{data} is in use by another gateway{by}: stop that one or give this one another --data"
+        ) from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    return handle

@@ -1,0 +1,269 @@
+"""One partition being written: records wait, are written as one batch, and are synced if asked."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+from mewstream.journal.errors import CorruptJournal
+from mewstream.journal.files import Files
+from mewstream.journal.schema import SCHEMA, encode
+from mewstream.journal.segments import (
+    HEADER,
+    BatchEntry,
+    Segment,
+    SegmentName,
+    encode_index,
+    entry_for,
+    list_segments,
+    read_batch,
+)
+from mewstream.protocol.records import Record
+
+log = logging.getLogger("mewstream.journal")
+
+_LOCAL = fs.LocalFileSystem()
+SEALED_BATCH_ROWS = 65_536
+_END_OF_STREAM = 8
+
+
+class Partition:
+    """The writing end. Not thread-safe but for :meth:`sync` and :func:`seal`, which may run beside
+    the loop: they touch only what is written already."""
+
+    def __init__(self, directory: Path, files: Files, *, segment_bytes: int, begins_at: int = 0) -> None:
+        self.directory = directory
+        self._files = files
+        self._segment_bytes = segment_bytes
+        self._pending: list[tuple[str, str, Record]] = []
+        self._pending_bytes = 0
+        self._data = self._index = -1
+        self._entries = 0
+        self._size = 0
+        self._first_offset = 0
+        self.next_offset = 0
+        """Of the next record that will be written; those that wait come after it."""
+        self.closed: list[SegmentName] = []
+        """Full segments that wait to be sealed."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._recover(begins_at)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending_bytes
+
+    def append(self, space: str, epoch: str, record: Record, size: int) -> None:
+        self._pending.append((space, epoch, record))
+        self._pending_bytes += size
+
+    def flush(self) -> None:
+        """Write what waits as one batch. After an OSError it still waits, and nothing of it counts."""
+        pending = self._pending
+        if not pending:
+            return
+        if self._size >= self._segment_bytes:
+            self._roll()
+        batch = encode(pending, self.next_offset)
+        data = batch.serialize().to_pybytes()
+        entry = entry_for(data, self._size, self.next_offset, len(pending), pending[-1][2].ts)
+        # A torn write before this position is simply written over the next time.
+        self._files.write_at(self._data, data, self._size)
+        self._files.write_at(self._index, entry.encode(), self._entries * len(entry.encode()))
+        self._size += len(data)
+        self._entries += 1
+        self.next_offset += len(pending)
+        self._pending = []
+        self._pending_bytes = 0
+
+    def sync(self) -> None:
+        """Everything that was flushed is on the disk after this."""
+        self._files.sync(self._data)
+        self._files.sync(self._index)
+
+    def close(self) -> None:
+        self._files.close(self._data)
+        self._files.close(self._index)
+
+    def _roll(self) -> None:
+        """The segment is full: go on in a new one. The old one is synced first, so that only the
+        last segment can ever have a torn tail."""
+        self.sync()
+        self.close()
+        self.closed.append(SegmentName(self._first_offset, sealed=False))
+        self._begin(self.next_offset)
+
+    def _begin(self, first_offset: int) -> None:
+        name = SegmentName(first_offset, sealed=False)
+        self._first_offset = first_offset
+        self._data = self._files.open(self.directory / name.data_file)
+        self._files.truncate(self._data, 0)
+        self._files.write_at(self._data, HEADER, 0)
+        self._index = self._files.open(self.directory / name.index_file)
+        self._files.truncate(self._index, 0)
+        self._files.sync(self._data)
+        self._files.sync(self._index)
+        self._files.sync_directory(self.directory)
+        self._size = len(HEADER)
+        self._entries = 0
+
+    # -- recovery ---------------------------------------------------------------------------------
+
+    def _recover(self, begins_at: int) -> None:
+        """Find the end of what was committed, cut off what was not, and go on from there.
+        ``begins_at`` is the first offset that was not pruned."""
+        segments = list_segments(_LOCAL, str(self.directory))
+        while len(segments) > 1 and segments[1].name.first_offset <= begins_at:
+            # A crash fell between deciding to prune this one and removing it.
+            remove_segment(self._files, segments.pop(0))
+        if segments and segments[0].name.first_offset > begins_at:
+            first = segments[0].name.first_offset
+            raise CorruptJournal(segments[0].data_path, begins_at, f"records {begins_at} to {first - 1} are missing")
+        for before, after in itertools.pairwise(segments):
+            if before.flaw is not None:
+                raise CorruptJournal(before.data_path, before.next_offset, before.flaw)
+            if after.name.first_offset != before.next_offset:
+                raise CorruptJournal(
+                    after.data_path,
+                    before.next_offset,
+                    f"records {before.next_offset} to {after.name.first_offset - 1} are missing"
+                    if after.name.first_offset > before.next_offset
+                    else "this segment repeats records of the one before it",
+                )
+        for segment in segments:
+            if segment.name.sealed:
+                self._remove_unsealed(segment.name)
+        if not segments:
+            if begins_at:
+                raise CorruptJournal(str(self.directory), begins_at, "every segment is missing")
+            self._begin(0)
+            return
+        last = segments[-1]
+        if last.name.sealed:
+            self.next_offset = last.next_offset
+            self._begin(last.next_offset)
+        else:
+            self._reopen(last)
+        self.closed = [segment.name for segment in segments[:-1] if not segment.name.sealed]
+
+    def _reopen(self, segment: Segment) -> None:
+        batches = segment.batches
+        if segment.flaw is not None:
+            log.warning("%s: %s: cut off, it was never committed", segment.data_path, segment.flaw)
+        batches = batches[: self._sound_batches(segment)]
+        self._first_offset = segment.name.first_offset
+        self._data = self._files.open(self.directory / segment.name.data_file)
+        self._index = self._files.open(self.directory / segment.name.index_file)
+        end = batches[-1].position + batches[-1].length if batches else len(HEADER)
+        if not batches:
+            self._files.write_at(self._data, HEADER, 0)
+        torn = self._files.size(self._data) - end
+        if torn > 0:
+            log.warning("%s: cut off %d bytes that were never committed", segment.data_path, torn)
+        self._files.truncate(self._data, end)
+        self._files.truncate(self._index, len(encode_index(batches)))
+        self._files.sync(self._data)
+        self._files.sync(self._index)
+        self._size = end
+        self._entries = len(batches)
+        self.next_offset = batches[-1].last_offset + 1 if batches else segment.name.first_offset
+
+    def _sound_batches(self, segment: Segment) -> int:
+        """How many batches of the last segment count. Only its last batch may be bad: an index entry
+        can reach the disk before its data does when the power fails. That one was not acknowledged
+        as synced; its bytes are kept aside and the loss is reported."""
+        if not segment.batches:
+            return 0
+        with _LOCAL.open_input_file(segment.data_path) as source:
+            try:
+                read_batch(source, segment, segment.batches[-1])
+                return len(segment.batches)
+            except CorruptJournal as flaw:
+                if len(segment.batches) > 1:
+                    # A bad batch before the last is no torn tail: then nothing may be cut.
+                    read_batch(source, segment, segment.batches[-2])
+                last = segment.batches[-1]
+                aside = self.directory / f"{segment.name.stem}.{last.first_offset}.bad"
+                self._files.replace(aside, source.read_at(last.length, last.position))
+                log.error(
+                    "%s; offsets %d to %d are lost, their bytes are kept in %s",
+                    flaw,
+                    last.first_offset,
+                    last.last_offset,
+                    aside,
+                )
+                return len(segment.batches) - 1
+
+    def _remove_unsealed(self, name: SegmentName) -> None:
+        unsealed = SegmentName(name.first_offset, sealed=False)
+        self._files.remove(self.directory / unsealed.index_file)
+        self._files.remove(self.directory / unsealed.data_file)
+
+    # -- sealing ----------------------------------------------------------------------------------
+
+    def seal(self, name: SegmentName) -> None:
+        """Rewrite a full segment with large compressed batches. May run in a thread: the segment is
+        written no more. A reader sees the old one or the new one, for the new index comes last."""
+        segments = {each.name: each for each in list_segments(_LOCAL, str(self.directory))}
+        segment = segments.get(name)
+        if segment is None:
+            return
+        sealed = SegmentName(name.first_offset, sealed=True)
+        entries: list[BatchEntry] = []
+        position = len(HEADER)
+        handle = self._files.open(self.directory / sealed.data_file)
+        try:
+            self._files.truncate(handle, 0)
+            self._files.write_at(handle, HEADER, 0)
+            for rows, last_ts in _large_batches(segment):
+                data = _compressed(rows)
+                first_offset = rows.column("offset")[0].as_py()
+                entries.append(entry_for(data, position, first_offset, rows.num_rows, last_ts))
+                self._files.write_at(handle, data, position)
+                position += len(data)
+            self._files.sync(handle)
+        finally:
+            self._files.close(handle)
+        self._files.replace(self.directory / sealed.index_file, encode_index(entries))
+        self._remove_unsealed(name)
+
+
+def remove_segment(files: Files, segment: Segment) -> None:
+    """The index goes first: data without an index was never committed."""
+    directory = Path(segment.directory)
+    files.remove(directory / segment.name.index_file)
+    files.remove(directory / segment.name.data_file)
+
+
+def _large_batches(segment: Segment) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The rows of a segment in batches of many, each with the time of its last row."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    with _LOCAL.open_input_file(segment.data_path) as source:
+        for entry in segment.batches:
+            waiting.append(read_batch(source, segment, entry))
+            rows += waiting[-1].num_rows
+            if rows >= SEALED_BATCH_ROWS or entry is segment.batches[-1]:
+                yield pa.concat_batches(waiting), entry.last_ts
+                waiting, rows = [], 0
+
+
+def _compressed(rows: pa.RecordBatch) -> bytes:
+    """The IPC message of one compressed batch, without the schema that a stream puts before it."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    writer = pa.ipc.new_stream(sink, SCHEMA, options=options)
+    writer.write_batch(rows)
+    writer.close()
+    message: bytes = sink.getvalue().to_pybytes()
+    return message[len(HEADER) : -_END_OF_STREAM]

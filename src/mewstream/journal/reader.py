@@ -1,0 +1,188 @@
+"""Reading a journal: by partition and offset, or by space and seq. Committed batches only.
+
+A reader needs nothing of the writer but the files, wherever ``pyarrow.fs`` can reach them; the
+tail that is being written is read like everything else.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import fs
+
+from mewstream.journal.errors import CorruptJournal, JournalError, PositionGone
+from mewstream.journal.schema import SCHEMA_VERSION, Entry, decode
+from mewstream.journal.segments import BatchEntry, Segment, list_segments, read_batch
+
+IDENTITY_FILE = "journal.json"
+
+
+class Identity(msgspec.Struct):
+    """Made once: a recreated journal is another journal. ``pruned`` is, for each partition, the
+    first offset that is still there."""
+
+    id: str
+    partitions: int
+    created: str
+    schema_version: int = SCHEMA_VERSION
+    runs: int = 0
+    pruned: dict[int, int] = {}
+
+    @property
+    def epoch(self) -> str:
+        """The name of the latest run: it names the journal too."""
+        return f"{self.id[:8]}-{self.runs}"
+
+
+class Batch(NamedTuple):
+    segment: Segment
+    entry: BatchEntry
+    rows: pa.RecordBatch
+
+
+def partition_of(space: str, partitions: int) -> int:
+    """Which partition a space is in, for good."""
+    return zlib.crc32(space.encode()) % partitions
+
+
+class JournalReader:
+    def __init__(self, root: str | Path, filesystem: fs.FileSystem | None = None) -> None:
+        """``root`` is the ``journal`` directory, or a URI that ``pyarrow.fs`` understands."""
+        if filesystem is None and "://" in str(root):
+            filesystem, path = fs.FileSystem.from_uri(str(root))
+        else:
+            path = str(root)
+        self._fs = filesystem or fs.LocalFileSystem()
+        self.root = path
+
+    def identity(self) -> Identity:
+        file = f"{self.root}/{IDENTITY_FILE}"
+        try:
+            with self._fs.open_input_stream(file) as stream:
+                identity = msgspec.json.decode(stream.read(), type=Identity)
+        except FileNotFoundError:
+            raise JournalError(f"there is no journal in {self.root}: expected {IDENTITY_FILE}") from None
+        except msgspec.MsgspecError as flaw:
+            raise JournalError(f"{file} cannot be read: {flaw}") from None
+        if identity.schema_version > SCHEMA_VERSION:
+            raise JournalError(
+                f"{file}: written by a newer mewstream (schema {identity.schema_version}, this reads "
+                f"{SCHEMA_VERSION}): update mewstream"
+            )
+        return identity
+
+    def directory(self, partition: int) -> str:
+        return f"{self.root}/p{partition}"
+
+    def segments(self, partition: int) -> list[Segment]:
+        return list_segments(self._fs, self.directory(partition))
+
+    def next_offset(self, partition: int) -> int:
+        segments = self.segments(partition)
+        return segments[-1].next_offset if segments else 0
+
+    # -- by offset --------------------------------------------------------------------------------
+
+    def batches(self, partition: int, start: int = 0, end: int | None = None) -> Iterator[Batch]:
+        """Batches that hold offsets from ``start`` up to ``end`` (not included), in order."""
+        expected: int | None = None
+        for segment in self._segments_from(partition, start):
+            if expected is not None and segment.name.first_offset != expected:
+                raise CorruptJournal(
+                    segment.data_path, expected, f"records {expected} to {segment.name.first_offset - 1} are missing"
+                )
+            expected = segment.next_offset
+            wanted = [
+                entry
+                for entry in segment.batches
+                if entry.last_offset >= start and (end is None or entry.first_offset < end)
+            ]
+            if wanted:
+                with self._open(segment) as source:
+                    for entry in wanted:
+                        yield Batch(segment, entry, read_batch(source, segment, entry))
+
+    def entries(self, partition: int, start: int = 0, end: int | None = None) -> Iterator[Entry]:
+        for batch in self.batches(partition, start, end):
+            for entry in decode(batch.rows):
+                if entry.offset >= start and (end is None or entry.offset < end):
+                    yield entry
+
+    def _segments_from(self, partition: int, start: int) -> list[Segment]:
+        segments = self.segments(partition)
+        if segments and start < segments[0].name.first_offset:
+            first = segments[0].name.first_offset
+            pruned = self.identity().pruned.get(partition, 0)
+            if first > pruned:
+                raise CorruptJournal(segments[0].data_path, pruned, f"records {pruned} to {first - 1} are missing")
+            if start:
+                raise PositionGone(f"partition {partition}: offset {start} was pruned, the journal begins at {first}")
+        return [segment for segment in segments if segment.next_offset > start]
+
+    def _open(self, segment: Segment) -> pa.NativeFile:
+        try:
+            return self._fs.open_input_file(segment.data_path)
+        except FileNotFoundError:
+            raise CorruptJournal(
+                segment.data_path, segment.name.first_offset, "the segment is missing, its index is there"
+            ) from None
+
+    # -- by space ---------------------------------------------------------------------------------
+
+    def read(self, space: str, after: int = 0) -> Iterator[Entry]:
+        """Records of a space with a ``seq`` above ``after``, in order. Raises
+        :class:`PositionGone` where the one after it was pruned: there is never a silent hole."""
+        batches = self._batches_of(space, after)
+        expected = after + 1 if after else None
+        for batch in batches:
+            for entry in decode(_rows_of(batch.rows, space, after)):
+                if expected is not None and entry.record.seq != expected:
+                    where = f"seq {expected} of {space!r}"
+                    if entry.record.seq > expected and expected == after + 1:
+                        raise PositionGone(f"{where} was pruned: the log goes on at {entry.record.seq}")
+                    raise CorruptJournal(batch.segment.data_path, entry.offset, f"{where} is missing")
+                expected = entry.record.seq + 1
+                yield entry
+
+    def follow(self, space: str, after: int = 0, *, poll: float = 0.1) -> Iterator[Entry | None]:
+        """As :meth:`read`, and then what is written from now on; None whenever there is nothing new,
+        so that the caller can stop."""
+        while True:
+            for entry in self.read(space, after):
+                after = entry.record.seq
+                yield entry
+            yield None
+            time.sleep(poll)
+
+    def _batches_of(self, space: str, after: int) -> Iterator[Batch]:
+        """From the end backwards to the batch that holds the position: what is asked for is new."""
+        partition = partition_of(space, self.identity().partitions)
+        start = 0
+        if after:
+            for segment in reversed(self.segments(partition)):
+                found = self._find(segment, space, after)
+                if found is not None:
+                    start = found
+                    break
+        yield from self.batches(partition, start)
+
+    def _find(self, segment: Segment, space: str, after: int) -> int | None:
+        """The offset of the last batch in a segment that holds a seq of the space up to ``after``."""
+        with self._open(segment) as source:
+            for entry in reversed(segment.batches):
+                rows = read_batch(source, segment, entry)
+                seqs = rows.column("seq").filter(pc.equal(rows.column("space"), space))
+                if len(seqs) and seqs[0].as_py() <= after:
+                    return entry.first_offset
+        return None
+
+
+def _rows_of(rows: pa.RecordBatch, space: str, after: int) -> pa.RecordBatch:
+    return rows.filter(pc.and_(pc.equal(rows.column("space"), space), pc.greater(rows.column("seq"), after)))

@@ -1,0 +1,118 @@
+"""What may be forgotten: whole segments, by age and by size, oldest first.
+
+Never what a start still needs (the part after the newest snapshot), never the segment that is
+being written, and never what a named consumer has not read, up to a cap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from mewstream.journal.errors import JournalError
+from mewstream.journal.files import Files
+from mewstream.journal.reader import JournalReader
+from mewstream.journal.segments import Segment
+from mewstream.protocol.times import SECOND
+
+_CONSUMER_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+
+
+class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How much history is kept. 0: no bound."""
+
+    max_age: float = 0.0
+    """Seconds."""
+    max_bytes: int = 0
+    """Of all segments together."""
+    consumer_hold_bytes: int = 4 << 30
+    """How much a consumer that does not come may hold back beyond the bounds above."""
+
+
+class Consumer(msgspec.Struct):
+    """How far a named reader has come, for each partition: everything below is done with."""
+
+    offsets: dict[int, int]
+
+
+@dataclass(slots=True)
+class PrunePlan:
+    segments: list[Segment] = field(default_factory=list)
+    begins_at: dict[int, int] = field(default_factory=dict)
+    bytes: int = 0
+    alarms: list[str] = field(default_factory=list)
+
+
+def commit_consumer(root: Path, name: str, offsets: Mapping[int, int], files: Files | None = None) -> None:
+    """A consumer says how far it has come. It may never go back."""
+    if not _CONSUMER_NAME.match(name):
+        raise JournalError(f"{name!r} is no name for a consumer: letters, digits, '.', '_' and '-', at most 64")
+    before = consumers(root).get(name, Consumer({})).offsets
+    merged = {number: max(offset, before.get(number, 0)) for number, offset in offsets.items()}
+    directory = root / "consumers"
+    directory.mkdir(exist_ok=True)
+    (files or Files()).replace(directory / f"{name}.json", msgspec.json.encode(Consumer({**before, **merged})))
+
+
+def consumers(root: Path) -> dict[str, Consumer]:
+    found = {}
+    for file in sorted((root / "consumers").glob("*.json")):
+        try:
+            found[file.stem] = msgspec.json.decode(file.read_bytes(), type=Consumer)
+        except msgspec.MsgspecError as flaw:
+            raise JournalError(f"{file} cannot be read: {flaw}") from None
+    return found
+
+
+def plan_pruning(
+    root: Path, retention: Retention, *, now: int, partitions: int, snapshots: Mapping[int, int]
+) -> PrunePlan:
+    """What the bounds allow to remove now. ``now`` is in microseconds."""
+    reader = JournalReader(root)
+    named = consumers(root)
+    sizes: dict[str, int] = {}
+    by_partition: dict[int, list[Segment]] = {}
+    for number in range(partitions):
+        by_partition[number] = reader.segments(number)
+        for segment in by_partition[number]:
+            sizes[segment.data_path] = Path(segment.data_path).stat().st_size
+    total = sum(sizes.values())
+    plan = PrunePlan()
+    held: dict[str, int] = {}
+    # The oldest segment of the whole journal first, wherever it is.
+    queue = sorted(
+        ((segment.last_ts, number, segment) for number, segments in by_partition.items() for segment in segments[:-1]),
+        key=lambda item: (item[0], item[1]),
+    )
+    stopped: set[int] = set()
+    for last_ts, number, segment in queue:
+        too_old = retention.max_age > 0 and now - last_ts > retention.max_age * SECOND
+        too_much = retention.max_bytes > 0 and total > retention.max_bytes
+        if number in stopped or not (too_old or too_much):
+            continue
+        size = sizes[segment.data_path]
+        waiting = [name for name, each in named.items() if each.offsets.get(number, 0) < segment.next_offset]
+        if segment.next_offset > snapshots.get(number, 0):
+            stopped.add(number)
+            continue
+        if waiting:
+            for name in waiting:
+                held[name] = held.get(name, 0) + size
+            if all(held[name] <= retention.consumer_hold_bytes for name in waiting):
+                stopped.add(number)
+                continue
+            late = ", ".join(name for name in waiting if held[name] > retention.consumer_hold_bytes)
+            plan.alarms.append(
+                f"{segment.data_path} is pruned though {late} has not read it: "
+                f"it held back more than {retention.consumer_hold_bytes} bytes"
+            )
+        plan.segments.append(segment)
+        plan.begins_at[number] = segment.next_offset
+        plan.bytes += size
+        total -= size
+    plan.alarms += [f"consumer {name} holds back {size} bytes of the journal" for name, size in held.items()]
+    return plan

@@ -1,0 +1,210 @@
+"""The columns of the journal, and how records become rows and rows become records again.
+
+Everything that people query is a column. What remains of a control record is JSON in ``detail``;
+``data`` holds the bytes that flowed: the data of a frame, or a whole envelope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from mewstream.protocol import kinds
+from mewstream.protocol.records import (
+    AnyRecord,
+    CapabilitiesGranted,
+    CapabilitiesRevoked,
+    EnvelopeAccepted,
+    Frame,
+    FramesDropped,
+    Invited,
+    Joined,
+    Left,
+    OwnershipTransferred,
+    Paused,
+    ReadGranted,
+    ReadRevoked,
+    Record,
+    Refused,
+    SpaceStarted,
+    StreamEnded,
+    StreamOpened,
+    StreamStarted,
+    Suspended,
+    Unpaused,
+    WriteGranted,
+    WriteRevoked,
+)
+
+SCHEMA_VERSION = 1
+
+SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),  # gap-free in the partition
+        pa.field("space", pa.string(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),  # gap-free in the space
+        pa.field("epoch", pa.string(), nullable=False),  # the run of the gateway that wrote it
+        pa.field("ts", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("record", pa.string(), nullable=False),  # what happened: frame, joined, write-granted, ...
+        pa.field("kind", pa.string()),  # the kind of the message that it was, or that told of it
+        pa.field("sender", pa.string()),  # who caused it
+        pa.field("participant", pa.string()),  # whom it concerns, where that is another
+        pa.field("stream_id", pa.string()),
+        pa.field("stream_seq", pa.int64()),  # gap-free in the stream, frames only
+        pa.field("opcode", pa.int8()),  # 1 text, 2 binary
+        pa.field("recipients", pa.int32()),  # how many were connected and addressed
+        pa.field("outcome", pa.string(), nullable=False),  # accepted, or the code of the refusal
+        pa.field("cause_seq", pa.int64()),
+        pa.field("sequence", pa.int64()),  # the writer's own number in stream/data
+        pa.field("gap", pa.int64()),  # how many of those were skipped before it
+        pa.field("format_id", pa.string()),
+        pa.field("detail", pa.string()),
+        pa.field("data", pa.binary()),
+    ],
+    metadata={"mewstream.schema_version": str(SCHEMA_VERSION)},
+)
+
+_TYPES = [field.type for field in SCHEMA]
+_TS = SCHEMA.get_field_index("ts")
+
+
+class Entry(NamedTuple):
+    """A record with its place in the journal."""
+
+    offset: int
+    space: str
+    epoch: str
+    record: Record
+
+
+class UnknownRecord(Record, tag="unknown"):
+    """A record of a newer version: kept, shown and passed on, and without effect on the state."""
+
+    name: str
+    detail: str | None = None
+
+
+class _FrameDetail(msgspec.Struct, omit_defaults=True):
+    id: str | None = None
+    digest: int = 0
+    readers: tuple[str, ...] | None = None
+
+
+class _EnvelopeDetail(msgspec.Struct):
+    id: str
+    digest: int
+
+
+_encode_json = msgspec.json.Encoder().encode
+_decode_frame_detail = msgspec.json.Decoder(_FrameDetail).decode
+_decode_envelope_detail = msgspec.json.Decoder(_EnvelopeDetail).decode
+_decode_record = msgspec.json.Decoder(AnyRecord).decode
+
+
+class Described(NamedTuple):
+    """What the columns say of a control record."""
+
+    kind: str | None = None
+    sender: str | None = None
+    participant: str | None = None
+    stream_id: str | None = None
+    outcome: str = "accepted"
+
+
+_ENDINGS = {"closed": kinds.STREAM_CLOSE, "completed": kinds.STREAM_COMPLETE, "failed": kinds.STREAM_ERROR}
+
+_DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
+    SpaceStarted: lambda r: Described(sender=kinds.GATEWAY),
+    Joined: lambda r: Described(kinds.PRESENCE, r.participant),
+    Left: lambda r: Described(kinds.PRESENCE, r.participant),
+    Suspended: lambda r: Described(None, r.participant),
+    Refused: lambda r: Described(r.kind or None, r.sender, None, r.stream_id, r.code),
+    CapabilitiesGranted: lambda r: Described(kinds.CAPABILITY_GRANT, r.by, r.participant),
+    CapabilitiesRevoked: lambda r: Described(kinds.CAPABILITY_REVOKE, r.by, r.participant),
+    Invited: lambda r: Described(kinds.PRESENCE, r.by, r.participant),
+    Paused: lambda r: Described(kinds.PAUSE, r.by, r.participant),
+    Unpaused: lambda r: Described(kinds.RESUME, r.by, r.participant),
+    StreamOpened: lambda r: Described(
+        kinds.STREAM_OPEN if r.status == "live" else kinds.STREAM_READY, r.owner, None, r.stream_id
+    ),
+    StreamStarted: lambda r: Described(kinds.STREAM_START, r.by, None, r.stream_id),
+    StreamEnded: lambda r: Described(_ENDINGS.get(r.how), r.by, None, r.stream_id),
+    WriteGranted: lambda r: Described(kinds.WRITE_GRANTED, r.by, r.participant, r.stream_id),
+    WriteRevoked: lambda r: Described(kinds.WRITE_REVOKED, r.by, r.participant, r.stream_id),
+    OwnershipTransferred: lambda r: Described(kinds.OWNERSHIP_TRANSFERRED, r.by, r.new_owner, r.stream_id),
+    ReadGranted: lambda r: Described(kinds.READ_GRANTED, r.by, r.participant, r.stream_id),
+    ReadRevoked: lambda r: Described(kinds.READ_REVOKED, r.by, r.participant, r.stream_id),
+    FramesDropped: lambda r: Described(kinds.NOTICE, kinds.GATEWAY, r.participant, r.stream_id),
+}
+
+
+def encode(entries: Sequence[tuple[str, str, Record]], first_offset: int) -> pa.RecordBatch:
+    """Rows for (space, epoch, record) triples, numbered from ``first_offset``."""
+    rows = [_row(first_offset + place, *entry) for place, entry in enumerate(entries)]
+    columns = [pa.array(column, type) for column, type in zip(zip(*rows, strict=True), _TYPES, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _row(offset: int, space: str, epoch: str, record: Record) -> tuple[Any, ...]:
+    if type(record) is Frame:
+        detail = None
+        if record.id is not None or record.readers is not None:
+            detail = _encode_json(_FrameDetail(record.id, record.digest, record.readers)).decode()
+        return (
+            *(offset, space, record.seq, epoch, record.ts, "frame", record.kind, record.sender, None),
+            *(record.stream_id, record.stream_seq, record.opcode, record.recipients, "accepted"),
+            *(record.cause_seq, record.sequence, record.gap or None, record.format_id, detail, record.data),
+        )
+    data = None
+    if isinstance(record, EnvelopeAccepted):
+        described = Described(record.kind, record.sender, None, record.stream_id)
+        detail = _encode_json(_EnvelopeDetail(record.id, record.digest)).decode()
+        data = record.data
+    else:
+        described = _DESCRIBE[type(record)](record)
+        detail = _encode_json(record).decode()
+    return (
+        *(offset, space, record.seq, epoch, record.ts, _tag(record), described.kind, described.sender),
+        *(described.participant, described.stream_id, None, None, None, described.outcome),
+        *(record.cause_seq, None, None, None, detail, data),
+    )
+
+
+def _tag(record: Record) -> str:
+    return str(type(record).__struct_config__.tag)
+
+
+def decode(batch: pa.RecordBatch) -> Iterator[Entry]:
+    """The records of a batch, as they were."""
+    columns = [column.to_pylist() for column in batch.set_column(_TS, "ts", batch.column(_TS).cast(pa.int64()))]
+    for row in zip(*columns, strict=True):
+        yield _entry(row)
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    offset, space, seq, epoch, ts, name, kind, sender, _, stream_id, *rest = row
+    stream_seq, opcode, recipients, _, cause_seq, sequence, gap, format_id, detail, data = rest
+    record: Record
+    if name == "frame":
+        more = _decode_frame_detail(detail) if detail is not None else _FrameDetail()
+        record = Frame(
+            *(seq, ts, cause_seq, stream_id, sender, stream_seq, opcode, recipients, data, kind),
+            readers=more.readers,
+            id=more.id,
+            digest=more.digest,
+            sequence=sequence,
+            gap=gap or 0,
+            format_id=format_id,
+        )
+    elif name == "envelope":
+        envelope = _decode_envelope_detail(detail)
+        record = EnvelopeAccepted(seq, ts, cause_seq, sender, kind, envelope.id, envelope.digest, data, stream_id)
+    else:
+        try:
+            record = _decode_record(detail or "{}")
+        except msgspec.ValidationError:
+            record = UnknownRecord(seq, ts, cause_seq, name, detail)
+    return Entry(offset, space, epoch, record)

@@ -1,0 +1,81 @@
+"""A state as bytes, and back: so that a start need not fold the whole log."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+from mewstream.protocol.policy import Delivery, Limits, Policies
+from mewstream.protocol.records import AnyRecord
+from mewstream.protocol.state import Answer, Participant, Rights, SpaceState, Stream
+
+SNAPSHOT_VERSION = 1
+
+
+class _Answer(msgspec.Struct):
+    digest: int
+    seq: int
+    records: list[AnyRecord]
+
+
+class _Snapshot(msgspec.Struct):
+    """The fields of :class:`SpaceState` in JSON's terms; what follows from others is left out."""
+
+    version: int
+    id: str
+    epoch: str
+    epochs: dict[str, int]
+    seq: int
+    ts: int
+    config: dict[str, Any]
+    roster: dict[str, list[dict[str, Any]]]
+    invited: dict[str, list[dict[str, Any]]]
+    capability_grants: dict[str, dict[str, list[dict[str, Any]]]]
+    participants: dict[str, Participant]
+    first_joins: dict[str, int]
+    connected: int
+    streams: dict[str, Stream]
+    aliases: dict[str, str]
+    rights: dict[str, Rights]
+    stream_counter: int
+    timers: list[tuple[str, str, str, int]]
+    answers: dict[str, dict[str, _Answer]]
+
+
+_SHARED = {field.name for field in dataclasses.fields(SpaceState)} & set(_Snapshot.__struct_fields__)
+_SHARED -= {"timers", "answers"}
+
+
+def dump(state: SpaceState) -> bytes:
+    return msgspec.json.encode(
+        {
+            "version": SNAPSHOT_VERSION,
+            "timers": [(*timer, due) for timer, due in state.timers.items()],
+            "answers": state.answers,
+            **{name: getattr(state, name) for name in _SHARED},
+        }
+    )
+
+
+def load(data: bytes) -> SpaceState:
+    """Raises :class:`ValueError` where this is no snapshot, or one of another version."""
+    try:
+        snapshot = msgspec.json.decode(data, type=_Snapshot)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as flaw:
+        raise ValueError(f"not a snapshot: {flaw}") from None
+    if snapshot.version != SNAPSHOT_VERSION:
+        raise ValueError(f"a snapshot of version {snapshot.version}, this is {SNAPSHOT_VERSION}")
+    state = SpaceState(
+        **{name: getattr(snapshot, name) for name in _SHARED},
+        limits=msgspec.convert(snapshot.config.get("limits", {}), Limits),
+        policies=msgspec.convert(snapshot.config.get("policies", {}), Policies),
+        delivery=msgspec.convert(snapshot.config.get("delivery", {}), Delivery),
+    )
+    state.timers = {(what, name, other): due for what, name, other, due in snapshot.timers}
+    state.answers = {
+        sender: {id: Answer(each.digest, each.seq, list(each.records)) for id, each in answers.items()}
+        for sender, answers in snapshot.answers.items()
+    }
+    return state

@@ -9,7 +9,9 @@ in the same list as frames, so nothing overtakes anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 from mewstream.gateway.wsframes import MAX_HEADER, header
@@ -78,14 +80,26 @@ class Audience:
         return bool(self.parts)
 
 
+Gate = Callable[[Callable[[], None]], None]
+"""Calls back, now or later, when all that was recorded before is as safe as was asked for."""
+
+
 class Outbox:
-    """The ordered list of one space. Not bounded by itself: it is empty after every tick."""
+    """The ordered list of one space. Not bounded by itself: it is empty after every tick, or waits
+    for the journal, which lets nothing new happen while it cannot be written.
 
-    __slots__ = ("_flush_bytes", "_loop", "_mixed", "_parcels", "_scheduled", "_size")
+    A control message is told to nobody before it is recorded, and whatever comes after it in the
+    space waits behind it, so that order holds."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, flush_bytes: int) -> None:
+    __slots__ = ("_control", "_flush_bytes", "_gate", "_held", "_loop", "_mixed", "_parcels", "_scheduled", "_size")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, flush_bytes: int, gate: Gate) -> None:
         self._loop = loop
         self._flush_bytes = flush_bytes
+        self._gate = gate
+        self._control = False
+        self._held: deque[tuple[bool, Callable[[], None]]] = deque()
+        """What waits for the journal, in order; True for ticks that have control messages."""
         self._parcels: list[Parcel] = []
         self._size = 0
         self._mixed = False
@@ -95,6 +109,8 @@ class Outbox:
         parcels = self._parcels
         if parcels and parcel.audience is not parcels[-1].audience:
             self._mixed = True
+        if parcel.stream is None:
+            self._control = True
         parcels.append(parcel)
         self._size += parcel.size
         if self._size >= self._flush_bytes:
@@ -112,15 +128,44 @@ class Outbox:
         parcels = self._parcels
         if not parcels:
             return
+        mixed, control = self._mixed, self._control
         self._parcels = []
         self._size = 0
-        if self._mixed:
-            self._mixed = False
-            for members, theirs in _by_members(parcels):
-                _hand_over(members, theirs)
+        self._mixed = self._control = False
+        self._pass_gate(control, partial(_distribute, parcels, mixed))
+
+    def then(self, action: Callable[[], None]) -> None:
+        """Do something when everything before it has been handed over."""
+        self.flush()
+        self._pass_gate(False, action)
+
+    def _pass_gate(self, control: bool, action: Callable[[], None]) -> None:
+        if self._held:
+            self._held.append((control, action))
+        elif control:
+            self._held.append((control, action))
+            self._gate(self._opened)
         else:
-            for _, members in parcels[0].audience.parts:
-                _hand_over(members, parcels)
+            action()
+
+    def _opened(self) -> None:
+        """The first that waited is safe: it goes, and whatever follows it without control messages."""
+        _, action = self._held.popleft()
+        action()
+        while self._held and not self._held[0][0]:
+            _, action = self._held.popleft()
+            action()
+        if self._held:
+            self._gate(self._opened)
+
+
+def _distribute(parcels: list[Parcel], mixed: bool) -> None:
+    if mixed:
+        for members, theirs in _by_members(parcels):
+            _hand_over(members, theirs)
+    else:
+        for _, members in parcels[0].audience.parts:
+            _hand_over(members, parcels)
 
 
 def _hand_over(members: Sequence[Endpoint], parcels: Sequence[Parcel]) -> None:

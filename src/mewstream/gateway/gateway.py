@@ -7,8 +7,10 @@ import contextlib
 import logging
 import random
 import time
+from collections.abc import Coroutine
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any, TypeVar
 
 from picows import WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 from yarl import URL
@@ -18,15 +20,19 @@ from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.fanout import Audience, Parcel
 from mewstream.gateway.history import History
 from mewstream.gateway.identity import InvitedTokens, TokenBook, new_token, token_from_headers
-from mewstream.gateway.joining import JoinRequest
+from mewstream.gateway.joining import JoinRefused, JoinRequest
 from mewstream.gateway.metrics import Metrics
 from mewstream.gateway.output_log import OutputLog
+from mewstream.gateway.recorder import JournalRecorder, NoRecorder
 from mewstream.gateway.space import Space
-from mewstream.gateway.websocket import JoinRefused, WebSocketMember
-from mewstream.journal import MemoryJournal
+from mewstream.gateway.websocket import WebSocketMember
+from mewstream.journal.local import LocalJournal
 from mewstream.protocol import frames, kinds
 from mewstream.protocol.errors import PeerError, Unauthorized, ValidationFailed
 from mewstream.protocol.render import gateway_envelope
+from mewstream.protocol.state import SpaceState
+
+T = TypeVar("T")
 
 log = logging.getLogger("mewstream.gateway")
 
@@ -48,7 +54,14 @@ class Gateway:
         self._all_gone = asyncio.Event()
         self.peers: dict[WebSocketMember, int] = {}
         """Every open WebSocket, with the number of sweeps for which it has made no progress."""
-        self.journal = MemoryJournal()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        journal, recovered = _open_journal(config)
+        self.recorder: NoRecorder | JournalRecorder = NoRecorder()
+        if journal is not None:
+            self.recorder = JournalRecorder(
+                journal, config.journal, loop=self.loop, metrics=self.metrics, states=self._states
+            )
+        self._dormant = {id: state for id, state in recovered.items() if id not in config.spaces}
         self._invited = InvitedTokens(config.data / "invited.json" if config.data else None)
         self._invited.load()
         self._books: dict[str, TokenBook] = {}
@@ -64,7 +77,8 @@ class Gateway:
             self.spaces[id] = Space(
                 space,
                 loop=self.loop,
-                journal=self.journal,
+                recorder=self.recorder,
+                recovered=recovered.get(id),
                 metrics=self.metrics.space(id),
                 history=self.history.for_space(space),
                 mint_token=lambda participant, id=id: self._mint_token(id, participant),  # type: ignore[misc]
@@ -80,6 +94,23 @@ class Gateway:
             if config.spaces[id].participants[participant].auto_connect:
                 self.spaces[id].join(output_log)
         self._sweeper = self.loop.call_later(config.ping_interval, self._sweep)
+
+    @property
+    def status(self) -> str:
+        if self.draining:
+            return "draining"
+        return "journal_unavailable" if self.recorder.failing else "ok"
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task that is kept until it is done."""
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _states(self) -> dict[str, SpaceState]:
+        """Of all spaces in the journal, those that are not configured now included."""
+        return self._dormant | {id: space.state for id, space in self.spaces.items()}
 
     # -- identity ---------------------------------------------------------------------------------
 
@@ -229,6 +260,26 @@ class Gateway:
         for space in self.spaces.values():
             space.stop()
         self.history.close()
+        if isinstance(self.recorder, JournalRecorder):
+            self.recorder.close()
+
+
+def _open_journal(config: GatewayConfig) -> tuple[LocalJournal | None, dict[str, SpaceState]]:
+    """The journal of the data directory, and the state of every space in it."""
+    if config.data is None:
+        return None, {}
+    settings = config.journal
+    journal = LocalJournal(
+        config.data,
+        partitions=settings.partitions,
+        segment_bytes=settings.segment_bytes,
+        keep_unsynced=settings.durability == "fsync",
+    )
+    try:
+        return journal, journal.recover()
+    except BaseException:
+        journal.close()
+        raise
 
 
 def _bad_token() -> JoinRefused:

@@ -41,6 +41,7 @@ FEATURES = (
     "conditional-grants",
     "auto-grant",
     "positions",
+    "resume",
 )
 MAX_MESSAGES = 1_000
 MAX_THROTTLES = 10_000
@@ -75,7 +76,7 @@ class HttpApi:
         gateway = self._gateway
         return _json(
             {
-                "status": "draining" if gateway.draining else "ok",
+                "status": gateway.status,
                 "spaces": len(gateway.spaces),
                 "clients": sum(len(space.members) for space in gateway.spaces.values()),
                 "uptime": round(time.monotonic() - gateway.started, 3),
@@ -110,12 +111,17 @@ class HttpApi:
         self._throttle(space, participant).envelope(len(body))
         output_log = self._gateway.output_log(space, participant)
         if output_log is not None and not space.state.is_present(participant):
-            space.join(output_log)
+            refused = space.join(output_log)
+            if refused is not None:
+                raise HttpError(refused.flaw.http_status, refused.flaw)
         try:
             body.decode()
         except UnicodeDecodeError:
             raise ValidationFailed("the body is not UTF-8") from None
-        return _answer(space, space.message(participant, body))
+        decision = space.message(participant, body)
+        if not space.is_failing:
+            await space.committed()
+        return _answer(space, decision)
 
     async def get_messages(self, request: web.Request) -> web.Response:
         """What was sent since ``since``: a position (``seq``) or an RFC 3339 time."""
@@ -124,10 +130,10 @@ class HttpApi:
         if since.isdecimal() and len(since) < 19:
             after = int(since)
         elif (micros := parse_rfc3339(since)) is not None:
-            after = space.position_at(micros)
+            after = await space.position_at(micros)
         else:
             raise ValidationFailed(f"since is {since[:40]!r}, expected a seq or an RFC 3339 time")
-        messages, position = space.messages_since(participant, after, MAX_MESSAGES)
+        messages, position = await space.messages_since(participant, after, MAX_MESSAGES)
         head = encode_json({"epoch": space.state.epoch, "seq": position})[:-1]
         return web.Response(body=b'%b,"messages":[%b]}' % (head, b",".join(messages)), content_type="application/json")
 

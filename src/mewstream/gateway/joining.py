@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from mewstream.gateway.closing import CloseReason
 from mewstream.protocol import kinds
-from mewstream.protocol.errors import ValidationFailed
+from mewstream.protocol.errors import PeerError, ValidationFailed
 from mewstream.protocol.identifiers import describe
 
 #: What a client may ask for by ``extensions``; unknown names are ignored, so that clients may be newer.
@@ -19,6 +20,22 @@ EXPECTED = (
 )
 
 
+class JoinRefused(Exception):
+    """A peer is not let in. ``flaw`` is what it is told, ``reason`` how its connection ends."""
+
+    def __init__(self, flaw: PeerError, reason: CloseReason) -> None:
+        super().__init__(flaw.message)
+        self.flaw = flaw
+        self.reason = reason
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """The last position that a client has seen."""
+
+    epoch: str
+    seq: int
+
+
 class JoinRequest(msgspec.Struct, frozen=True):
     """``knows_extensions``: the client sent a list of extensions, so it knows our close codes."""
 
@@ -27,7 +44,7 @@ class JoinRequest(msgspec.Struct, frozen=True):
     token: str | None = None
     extensions: frozenset[str] = frozenset()
     knows_extensions: bool = False
-    resume: bool = False
+    resume: Resume | None = None
 
     def __repr__(self) -> str:
         return f"JoinRequest(participant={self.participant!r}, space={self.space!r})"
@@ -61,8 +78,20 @@ def parse_join(message: bytes) -> JoinRequest | None:
         token=_text(fields, "token"),
         extensions=KNOWN_EXTENSIONS.intersection(extensions or ()),
         knows_extensions=extensions is not None,
-        resume=fields.get("resume") is not None,
+        resume=_resume(fields.get("resume")),
     )
+
+
+def _resume(value: Any) -> Resume | None:
+    if value is None:
+        return None
+    try:
+        resume = msgspec.convert(value, Resume)
+    except msgspec.ValidationError:
+        resume = Resume("", -1)
+    if resume.seq < 0:
+        raise ValidationFailed(f'resume must be {{"epoch":...,"seq":...}} of a welcome, got {describe(value)}')
+    return resume
 
 
 def _text(fields: dict[str, Any], *keys: str) -> str | None:

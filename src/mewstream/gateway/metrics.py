@@ -23,6 +23,7 @@ class Metrics:
         self.streams = self._gauge("active_streams", "Streams that are ready or live", space)
         self.connections = self._gauge("connections", "Open WebSocket connections, joined or not", [])
         self.closes = self._counter("closes", "Connections that the gateway closed, by reason", ["reason"])
+        self.journal_failing = self._gauge("journal_failing", "1 while the journal cannot be written", [])
         self.unsent = self._gauge("unsent_bytes", "Bytes waiting for connections that are behind", [])
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:

@@ -7,23 +7,28 @@ whichever transport it came: the socket and HTTP share one code path.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.fanout import Audience, Endpoint, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
+from mewstream.gateway.joining import JoinRefused, Resume
 from mewstream.gateway.metrics import SpaceMetrics
 from mewstream.gateway.outbound import Drop
+from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.refusal_flood import RefusalFlood
-from mewstream.journal import MemoryJournal
+from mewstream.gateway.resume import CannotResume, Missed, epoch_of, position, tell_again
+from mewstream.journal.errors import JournalError
+from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import commands, frames, kinds
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
-from mewstream.protocol.errors import PeerError
+from mewstream.protocol.errors import JournalUnavailable, LimitExceeded, PeerError
 from mewstream.protocol.fold import apply, gateway_message_id
 from mewstream.protocol.frame_rules import decide_frame
 from mewstream.protocol.records import (
@@ -71,7 +76,8 @@ class Space:
         config: SpaceConfig,
         *,
         loop: asyncio.AbstractEventLoop,
-        journal: MemoryJournal,
+        recorder: Recorder,
+        recovered: SpaceState | None,
         metrics: SpaceMetrics,
         history: SpaceHistory,
         mint_token: Callable[[str], str],
@@ -79,15 +85,16 @@ class Space:
     ) -> None:
         self.config = config
         self.id = config.id
-        self.state = SpaceState(config.id)
+        self.state = recovered or SpaceState(config.id)
         self.members: dict[str, Member] = {}
         self.metrics = metrics
         self._loop = loop
-        self._journal = journal
+        self._recorder = recorder
+        self._recent = RecentRecords()
         self._history = history
         self._mint_token = mint_token
         self._connection_url = connection_url
-        self._outbox = Outbox(loop, config.delivery.flush_bytes)
+        self._outbox = Outbox(loop, config.delivery.flush_bytes, lambda done: recorder.commit(self.id, done))
         self._everyone = Audience(())
         self._audiences: dict[str, tuple[int, Audience, Audience]] = {}
         """Of streams with a reader set: (version, everyone it was made from, the readers)."""
@@ -95,12 +102,17 @@ class Space:
         self._timer_due: int | None = None
         self._clock: Callable[[], int] = _now
         self._invite_tokens: dict[str, str] = {}
-        self.handle(commands.Start(journal.epoch, config.public()))
+        self.handle(commands.Start(recorder.epoch, config.public()))
+        # Whoever was here when the last run ended may come back for a while, with all its rights.
+        for participant in list(self.state.participants):
+            self.handle(commands.Suspend(participant, "restart"))
 
     # -- what happens -----------------------------------------------------------------------------
 
     def handle(self, command: commands.Command) -> Decision:
         """Carry out one command: what was due before it first, then the command."""
+        if self._recorder.failing and not isinstance(command, commands.Disconnect | commands.Suspend):
+            return self._unavailable(command)
         now = self._clock()
         self._run_due(now)
         decision = decide(self.state, now, command)
@@ -110,20 +122,22 @@ class Space:
         self._set_timer()
         return decision
 
-    def join(self, member: Member, *, resume: bool = False) -> bool:
-        """Let a connection in. Its welcome is the first thing it gets. False: it was refused."""
+    def join(self, member: Member, missed: Missed | CannotResume | None = None) -> JoinRefused | None:
+        """Let a connection in. Its welcome is the first thing it gets, then what it has missed.
+        The answer is why it was not let in, or None."""
+        if self._recorder.failing:
+            return JoinRefused(_cannot_record(), CloseReason.JOURNAL_UNAVAILABLE)
         now = self._clock()
         self._run_due(now)
         decision = decide(self.state, now, commands.Join(member.participant, member.transport_name))
         if isinstance(decision.records[0], Refused):
             refused = decision.records[0]
             self._commit(decision.records)
-            self._send_to(member, render(self.id, self.state.epoch, refused), refused.seq)
-            self._outbox.flush()
-            return False
-        self._commit(decision.records, attach=member, resume=resume)
+            limit = LimitExceeded(refused.message, limit="participants_per_space")
+            return JoinRefused(limit, CloseReason.SPACE_FULL)
+        self._commit(decision.records, attach=member, missed=missed)
         self._set_timer()
-        return True
+        return None
 
     def leave(self, member: Member, *, heir: Member | None = None) -> None:
         """A connection is gone. One that was replaced meanwhile takes nothing with it; where there
@@ -161,13 +175,17 @@ class Space:
         except PeerError as flaw:
             self.refuse(member.participant, "frame", flaw, message)
             return
+        if self._recorder.failing:
+            self._unavailable(commands.SendFrame(member.participant, reference, b"", opcode))
+            return
         now = self._clock()
         if self._timer_due is not None and now >= self._timer_due:
             self._run_due(now)
         records = decide_frame(self.state, now, member.participant, reference, message[start:], opcode)
         if len(records) == 1 and type(records[0]) is Frame:
             record = records[0]
-            self._journal.append(self.id, record)
+            self._recorder.append(self.id, record)
+            self._recent.append(record)
             apply(self.state, record)
             self._tell_frame(record, self.state.streams[record.stream_id])
             return
@@ -196,6 +214,8 @@ class Space:
 
     def report_drops(self, participant: str, drops: dict[str, Drop]) -> None:
         """Frames that a slow reader did not get: a record, a metric, and a notice to that reader."""
+        if self._recorder.failing:
+            return  # they stay counted, and are reported when the journal is back
         for stream_id, drop in drops.items():
             self.metrics.dropped(drop.count)
             self.handle(
@@ -203,9 +223,9 @@ class Space:
             )
         drops.clear()
 
-    def flush(self) -> None:
-        """Send what is waiting for the end of the tick now."""
-        self._outbox.flush()
+    def then(self, action: Callable[[], None]) -> None:
+        """Do something when all that was told before has been handed over."""
+        self._outbox.then(action)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -213,50 +233,124 @@ class Space:
             self._timer = None
         self._outbox.flush()
 
+    @property
+    def is_failing(self) -> bool:
+        return self._recorder.failing
+
+    async def committed(self) -> None:
+        """Wait until what has happened so far is as safe as was asked for."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._recorder.commit(self.id, lambda: done.done() or done.set_result(None))
+        await done
+
+    def _unavailable(self, command: commands.Command) -> Decision:
+        """The journal cannot be written, so nothing may happen. Nothing is recorded of this either."""
+        if not isinstance(command, commands.Send | commands.SendFrame):
+            return Decision([])
+        flaw = _cannot_record()
+        envelope = command.envelope if isinstance(command, commands.Send) else None
+        refused = Refused(
+            self.state.seq,
+            self._clock(),
+            None,
+            sender=command.sender,
+            kind=envelope.kind if envelope is not None else "frame",
+            code=flaw.code,
+            message=flaw.message,
+            http_status=flaw.http_status,
+            id=envelope.id if envelope is not None else None,
+        )
+        self.metrics.refused(flaw.code)
+        if (member := self.members.get(command.sender)) is not None:
+            if envelope is not None or member.flood.is_first(refused, "", 0):
+                self._send_unrecorded(member, refused)
+        return Decision([refused])
+
+    def _send_unrecorded(self, member: Member, refused: Refused) -> None:
+        """Past the outbox, which waits for the journal."""
+        body = render(self.id, self.state.epoch, refused)
+        assert body is not None
+        parcel = Parcel(Audience((member,)), frames.TEXT, body, None, refused.seq)
+        member.push(b"".join(parcel.pieces(False)), [parcel])
+
     # -- reading ----------------------------------------------------------------------------------
 
-    def messages_since(self, participant: str, after: int, limit: int) -> tuple[list[bytes], int]:
+    async def missed(self, participant: str, resume: Resume) -> Missed | CannotResume:
+        """What a participant has missed since a position, from memory or from the journal."""
+        try:
+            after = position(self.state, participant, resume, self.config.limits.resume_records)
+            if self._recent.reaches(after):
+                return Missed(after, after, [])
+            records = await self._history(after, self.config.limits.resume_records)
+        except CannotResume as no:
+            return no
+        except JournalError as gone:
+            return CannotResume(f"the position is too old: {gone}")
+        return Missed(after, records[-1].seq if records else after, records)
+
+    async def _history(self, after: int, limit: int) -> list[Record]:
+        """From the journal, read beside the loop."""
+        entries = self._recorder.history(self.id, after)
+        if entries is None:
+            raise CannotResume("the position is too old: this gateway keeps no journal")
+
+        def read() -> list[Record]:
+            return [entry.record for entry in itertools.islice(entries, limit)]
+
+        return await self._loop.run_in_executor(None, read)
+
+    async def messages_since(self, participant: str, after: int, limit: int) -> tuple[list[bytes], int]:
         """What a participant would have got since a position, oldest first, and where that ends."""
+        records: Iterable[Record]
+        if self._recent.reaches(after):
+            records = self._recent.read(after)
+        else:
+            try:
+                records = await self._history(after, 4 * limit)
+            except CannotResume:
+                records = self._recent.read(after)
         messages: list[bytes] = []
-        position = after
-        for record in self._journal.read(self.id, after):
+        seq = after
+        for record in records:
             if len(messages) >= limit:
                 break
-            position = record.seq
-            if visible_to(record, participant):
-                body = render(self.id, self.state.epoch, record)
-                if body is None and isinstance(record, Frame):
-                    body = frames.as_json(record.stream_id, record.sender, record.data, record.opcode)
-                if body is not None:
-                    messages.append(with_seq(body, record.seq))
-        return messages, position
+            seq = record.seq
+            if not visible_to(record, participant):
+                continue
+            body = render(self.id, epoch_of(self.state, seq), record)
+            if body is None and isinstance(record, Frame):
+                body = frames.as_json(record.stream_id, record.sender, record.data, record.opcode)
+            if body is not None:
+                messages.append(with_seq(body, seq))
+        return messages, seq
 
-    def position_at(self, micros: int) -> int:
+    async def position_at(self, micros: int) -> int:
         """The last position before a time."""
-        position = self._journal.first_seq(self.id) - 1
-        for record in self._journal.read(self.id, position):
-            if record.ts >= micros:
-                break
-            position = record.seq
-        return position
+        first = next(iter(self._recent.read(0)), None)
+        if first is not None and first.ts < micros:
+            return max((record.seq for record in self._recent.read(0) if record.ts < micros), default=0)
+        return await self._loop.run_in_executor(None, self._recorder.seq_before, self.id, micros)
 
     # -- committing -------------------------------------------------------------------------------
 
-    def _commit(self, records: list[Record], attach: Member | None = None, resume: bool = False) -> None:
+    def _commit(
+        self, records: list[Record], attach: Member | None = None, missed: Missed | CannotResume | None = None
+    ) -> None:
         for record in records:
-            self._journal.append(self.id, record)
+            self._recorder.append(self.id, record)
+            self._recent.append(record)
             apply(self.state, record)
             if isinstance(record, Frame):
                 self._tell_frame(record, self.state.streams[record.stream_id])
             elif isinstance(record, Joined) and attach is not None:
                 self._tell(record)
-                self._attach(attach, record, resume)
+                self._attach(attach, record, missed)
             else:
                 self._tell(record)
 
     def _run_due(self, now: int) -> None:
         """Whatever has fallen due, each in its turn."""
-        while (due := self.state.next_deadline()) is not None and due <= now:
+        while not self._recorder.failing and (due := self.state.next_deadline()) is not None and due <= now:
             self._commit(decide(self.state, now, commands.Tick()).records)
 
     def _set_timer(self) -> None:
@@ -269,6 +363,8 @@ class Space:
         self._timer_due = due
         if due is not None:
             delay = min(max(0.0, (due - self._clock()) / SECOND), LONGEST_SLEEP)
+            if self._recorder.failing:
+                delay = max(delay, 1.0)
             self._timer = self._loop.call_later(delay, self._timer_fired)
 
     def _timer_fired(self) -> None:
@@ -278,7 +374,7 @@ class Space:
 
     # -- members ----------------------------------------------------------------------------------
 
-    def _attach(self, member: Member, joined: Joined, resume: bool) -> None:
+    def _attach(self, member: Member, joined: Joined, missed: Missed | CannotResume | None) -> None:
         replaced = self.members.get(member.participant)
         member.session = joined.seq
         self.members[member.participant] = member
@@ -287,14 +383,29 @@ class Space:
         if replaced is not None:
             self._outbox.flush()
             replaced.close(CloseReason.REPLACED_BY_RECONNECT if member.is_reconnect else CloseReason.REPLACED)
-        self.welcome(member, resume=resume)
+        self._welcome_back(member, missed)
 
-    def change_positions(self, member: Member, *, resume: bool) -> None:
+    def change_positions(self, member: Member, missed: Missed | CannotResume | None) -> None:
         """A member asks for positions after it was let in: a new welcome says from where they count."""
         self._outbox.flush()
         member.ask_for_positions()
         self._everyone = Audience(self.members.values())
-        self.welcome(member, resume=resume)
+        self._welcome_back(member, missed)
+
+    def _welcome_back(self, member: Member, missed: Missed | CannotResume | None) -> None:
+        """The welcome, and after it what was missed up to the very seq that it describes."""
+        if isinstance(missed, Missed) and not self._recent.reaches(missed.upto):
+            missed = CannotResume("the log moved on too fast to be read")
+        if not isinstance(missed, Missed):
+            self.welcome(member, {"recovered": False, "reason": missed.reason} if missed is not None else None)
+            return
+        upto = self.state.seq
+        self.welcome(member, {"recovered": True, "from_seq": missed.after + 1, "to_seq": upto})
+        audience = Audience((member,))
+        for record in itertools.chain(missed.records, self._recent.read(missed.upto)):
+            told = tell_again(self.state, record, member.participant)
+            if told is not None:
+                self._outbox.add(Parcel(audience, told.opcode, told.body, None, told.seq))
 
     def _detach(self, member: Member) -> None:
         # What was decided while it was here is still its own: hand that over before it goes.
@@ -304,12 +415,12 @@ class Space:
         self._audiences.clear()
         self.metrics.connected(len(self.members))
 
-    def welcome(self, member: Member, *, resume: bool = False) -> None:
+    def welcome(self, member: Member, resume: dict[str, Any] | None = None) -> None:
         """The state at this very ``seq``, to one."""
         state = self.state
         payload = state.welcome(member.participant)
-        if resume:
-            payload["resume"] = {"recovered": False, "reason": "this gateway keeps no journal"}
+        if resume is not None:
+            payload["resume"] = resume
         body = gateway_envelope(
             kinds.WELCOME,
             payload,
@@ -458,6 +569,10 @@ class Space:
         for member in held:
             member.hold_reading(why)
         return held
+
+
+def _cannot_record() -> JournalUnavailable:
+    return JournalUnavailable("the gateway cannot record at the moment: nothing was done, try again later")
 
 
 def _now() -> int:

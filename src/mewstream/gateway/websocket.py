@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
-from mewstream.gateway.joining import EXPECTED, JoinRequest, parse_join
+from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, Resume, parse_join
 from mewstream.gateway.outbound import Outbound
 from mewstream.gateway.refusal_flood import RefusalFlood
+from mewstream.gateway.resume import CannotResume, Missed
 from mewstream.gateway.space import Member, Space
 from mewstream.protocol import frames, kinds
 from mewstream.protocol.envelope import parse_envelope
@@ -31,15 +34,6 @@ log = logging.getLogger("mewstream.gateway")
 STRANGER_MESSAGE_BYTES = 64 << 10
 
 _OPCODES = {WSMsgType.TEXT: frames.TEXT, WSMsgType.BINARY: frames.BINARY, WSMsgType.CONTINUATION: 0}
-
-
-class JoinRefused(Exception):
-    """Who the peer says it is cannot be believed. ``flaw`` is what it is told."""
-
-    def __init__(self, flaw: PeerError, reason: CloseReason) -> None:
-        super().__init__(flaw.message)
-        self.flaw = flaw
-        self.reason = reason
 
 
 class WebSocketMember(WSListener):
@@ -59,6 +53,7 @@ class WebSocketMember(WSListener):
         self.is_reconnect = False
         self.heard = True
         self.pinged = False
+        self._gone = False
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
         self._held_writers: list[Member] = []
@@ -75,8 +70,9 @@ class WebSocketMember(WSListener):
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
         if self.space is not None:
-            self.space.flush()
-        self.outbound.close(reason, text)
+            self.space.then(lambda: self.outbound.close(reason, text))
+        else:
+            self.outbound.close(reason, text)
 
     def hold_reading(self, why: object) -> None:
         self.reading.hold(why)
@@ -121,6 +117,7 @@ class WebSocketMember(WSListener):
             self._join(JoinRequest())
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._gone = True
         self._leave()
         self.outbound.lost()
         self._gateway.disconnected(self)
@@ -185,15 +182,36 @@ class WebSocketMember(WSListener):
         if self._join_timer is not None:
             self._join_timer.cancel()
         self.participant = participant
-        self.is_reconnect = request.resume
+        self.is_reconnect = request.resume is not None
         self._max_bytes = space.config.limits.message_bytes
         self._throttle = Throttle(self._gateway.loop, self.reading, space.config.limits)
         self.outbound.positions = "positions" in request.extensions
         self.outbound.use(space.config.delivery)
-        if space.join(self, resume=request.resume):
+        if request.resume is None:
+            self._enter(space, None)
+        else:
+            self._read_missed(space, request.resume, partial(self._enter, space))
+
+    def _enter(self, space: Space, missed: Missed | CannotResume | None) -> None:
+        refusal = space.join(self, missed)
+        if refusal is None:
             self.space = space
         else:
-            self.close(CloseReason.SPACE_FULL)
+            self._refuse_and_close(refusal.flaw, refusal.reason)
+
+    def _read_missed(self, space: Space, resume: Resume, then: Callable[[Missed | CannotResume], None]) -> None:
+        """Find what the peer has missed, beside the loop if need be; until then nothing is read from it."""
+        if not self.outbound.positions:
+            then(CannotResume("resume needs the extension positions"))
+            return
+        self.reading.hold(resume)
+
+        def done(task: asyncio.Task[Missed | CannotResume]) -> None:
+            self.reading.release(resume)
+            if self.outbound.closing is None and not self._gone:
+                then(task.result())
+
+        self._gateway.spawn(space.missed(self.participant, resume)).add_done_callback(done)
 
     def _join_again(self, space: Space, request: JoinRequest) -> None:
         """A join after the header has identified the peer: it must say the same, and may ask for more."""
@@ -205,7 +223,9 @@ class WebSocketMember(WSListener):
             return
         self.outbound.knows_close_codes |= request.knows_extensions
         if "positions" in request.extensions and not self.outbound.positions:
-            space.change_positions(self, resume=request.resume)
+            space.change_positions(
+                self, CannotResume("resume in the first join, not after it") if request.resume else None
+            )
 
     def ask_for_positions(self) -> None:
         self.outbound.positions = True

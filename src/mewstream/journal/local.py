@@ -57,6 +57,7 @@ class LocalJournal:
         *,
         partitions: int = DEFAULT_PARTITIONS,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        keep_unsynced: bool = False,
         files: Files | None = None,
     ) -> None:
         self._files = files or Files()
@@ -72,6 +73,7 @@ class LocalJournal:
                     self._files,
                     segment_bytes=segment_bytes,
                     begins_at=self.identity.pruned.get(number, 0),
+                    keep_unsynced=keep_unsynced,
                 )
                 for number in range(self.identity.partitions)
             ]

@@ -1,8 +1,7 @@
-"""A bounded window of the newest records of each space, in memory."""
+"""The newest records of a space, in memory: what most who come back have missed."""
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from collections.abc import Iterator
 
@@ -12,38 +11,30 @@ from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
 _OVERHEAD = 256
 
 
-class MemoryJournal:
-    """Keeps the newest records of each space up to ``bytes_per_space``; older ones are forgotten.
+class RecentRecords:
+    """A window of bounded weight; older records are forgotten, here but not in the journal."""
 
-    ``epoch`` names this run: positions of another run mean nothing here.
-    """
+    def __init__(self, max_bytes: int = 8 << 20) -> None:
+        self._max_bytes = max_bytes
+        self._records: deque[Record] = deque()
+        self._bytes = 0
 
-    def __init__(self, *, bytes_per_space: int = 16 << 20) -> None:
-        self.epoch = secrets.token_hex(6)
-        self._bytes_per_space = bytes_per_space
-        self._records: dict[str, deque[Record]] = {}
-        self._bytes: dict[str, int] = {}
+    def append(self, record: Record) -> None:
+        self._records.append(record)
+        self._bytes += _weight(record)
+        while self._bytes > self._max_bytes:
+            self._bytes -= _weight(self._records.popleft())
 
-    def append(self, space: str, record: Record) -> None:
-        records = self._records.get(space)
-        if records is None:
-            records = self._records[space] = deque()
-            self._bytes[space] = 0
-        records.append(record)
-        size = self._bytes[space] + _weight(record)
-        while size > self._bytes_per_space:
-            size -= _weight(records.popleft())
-        self._bytes[space] = size
+    def reaches(self, after: int) -> bool:
+        """Whether everything above a position is here."""
+        return bool(self._records) and self._records[0].seq <= after + 1
 
-    def first_seq(self, space: str) -> int:
-        """The oldest position that can still be read; one past the end where there is none."""
-        records = self._records.get(space)
-        return records[0].seq if records else 1
-
-    def read(self, space: str, after: int) -> Iterator[Record]:
-        """Records with a ``seq`` above ``after``, in order."""
-        records = self._records.get(space, ())
-        return (record for record in records if record.seq > after)
+    def read(self, after: int) -> Iterator[Record]:
+        """Records above a position, in order."""
+        if not self._records:
+            return iter(())
+        skipped = max(0, after + 1 - self._records[0].seq)
+        return (self._records[place] for place in range(skipped, len(self._records)))
 
 
 def _weight(record: Record) -> int:

@@ -14,6 +14,7 @@ from mewstream.journal.errors import CorruptJournal
 from mewstream.journal.files import Files
 from mewstream.journal.schema import SCHEMA, encode
 from mewstream.journal.segments import (
+    ENTRY_BYTES,
     HEADER,
     BatchEntry,
     Segment,
@@ -36,12 +37,16 @@ class Partition:
     """The writing end. Not thread-safe but for :meth:`sync` and :func:`seal`, which may run beside
     the loop: they touch only what is written already."""
 
-    def __init__(self, directory: Path, files: Files, *, segment_bytes: int, begins_at: int = 0) -> None:
+    def __init__(
+        self, directory: Path, files: Files, *, segment_bytes: int, begins_at: int = 0, keep_unsynced: bool = False
+    ) -> None:
         self.directory = directory
         self._files = files
         self._segment_bytes = segment_bytes
         self._pending: list[tuple[str, str, Record]] = []
         self._pending_bytes = 0
+        self._keep_unsynced = keep_unsynced
+        self._unsynced: list[tuple[int, bytes, BatchEntry]] = []
         self._data = self._index = -1
         self._entries = 0
         self._size = 0
@@ -67,19 +72,22 @@ class Partition:
         self._pending.append((space, epoch, record))
         self._pending_bytes += size
 
-    def flush(self) -> None:
-        """Write what waits as one batch. After an OSError it still waits, and nothing of it counts."""
+    def flush(self, *, may_roll: bool = True) -> None:
+        """Write what waits as one batch. After an OSError it still waits, and nothing of it counts.
+        ``may_roll`` False: a sync is under way, so the files must stay open."""
         pending = self._pending
         if not pending:
             return
-        if self._size >= self._segment_bytes:
+        if self._size >= self._segment_bytes and may_roll:
             self._roll()
         batch = encode(pending, self.next_offset)
         data = batch.serialize().to_pybytes()
         entry = entry_for(data, self._size, self.next_offset, len(pending), pending[-1][2].ts)
         # A torn write before this position is simply written over the next time.
         self._files.write_at(self._data, data, self._size)
-        self._files.write_at(self._index, entry.encode(), self._entries * len(entry.encode()))
+        self._files.write_at(self._index, entry.encode(), self._entries * ENTRY_BYTES)
+        if self._keep_unsynced:
+            self._unsynced.append((self._entries, data, entry))
         self._size += len(data)
         self._entries += 1
         self.next_offset += len(pending)
@@ -91,6 +99,22 @@ class Partition:
         self._files.sync(self._data)
         self._files.sync(self._index)
 
+    @property
+    def unsynced(self) -> int:
+        """How many batches a sync that begins now would make safe."""
+        return len(self._unsynced)
+
+    def synced(self, batches: int) -> None:
+        """So many batches are safe now."""
+        del self._unsynced[:batches]
+
+    def rewrite_unsynced(self) -> None:
+        """After a failed sync: what it has done to the pages is unknown, and a second sync would not
+        tell. So they are written again."""
+        for number, data, entry in self._unsynced:
+            self._files.write_at(self._data, data, entry.position)
+            self._files.write_at(self._index, entry.encode(), number * ENTRY_BYTES)
+
     def close(self) -> None:
         self._files.close(self._data)
         self._files.close(self._index)
@@ -99,6 +123,7 @@ class Partition:
         """The segment is full: go on in a new one. The old one is synced first, so that only the
         last segment can ever have a torn tail."""
         self.sync()
+        self._unsynced.clear()
         self.close()
         self.closed.append(SegmentName(self._first_offset, sealed=False))
         self._begin(self.next_offset)

@@ -151,6 +151,20 @@ class JournalReader:
                 expected = entry.record.seq + 1
                 yield entry
 
+    def seq_before(self, space: str, micros: int) -> int:
+        """The last seq of a space before a time, 0 where there is none. The index knows the times."""
+        partition = partition_of(space, self.identity().partitions)
+        for segment in reversed(self.segments(partition)):
+            with self._open(segment) as source:
+                for entry in reversed(segment.batches):
+                    rows = read_batch(source, segment, entry)
+                    times = rows.column("ts").cast(pa.int64())
+                    before = pc.and_(pc.equal(rows.column("space"), space), pc.less(times, micros))
+                    seqs = rows.column("seq").filter(before)
+                    if len(seqs):
+                        return int(seqs[-1].as_py())
+        return 0
+
     def follow(self, space: str, after: int = 0, *, poll: float = 0.1) -> Iterator[Entry | None]:
         """As :meth:`read`, and then what is written from now on; None whenever there is nothing new,
         so that the caller can stop."""

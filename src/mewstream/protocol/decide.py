@@ -104,7 +104,7 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
                 else:
                     _leave(ledger, command.participant, command.reason)
         case commands.Suspend():
-            if state.is_connected(command.participant):
+            if state.is_present(command.participant):
                 _suspend(ledger, command.participant, state.policies.suspend_for, command.reason)
         case commands.Refuse():
             ledger.write(

@@ -155,8 +155,9 @@ def _left(state: SpaceState, record: Left) -> None:
 
 
 def _suspended(state: SpaceState, record: Suspended) -> None:
-    state.participants[record.participant].connected = False
-    state.connected -= 1
+    present = state.participants[record.participant]
+    state.connected -= present.connected
+    present.connected = False
     state.timers["rejoin", record.participant, ""] = record.until
 
 

@@ -38,6 +38,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Envelope ids per participant within which a repetition is recognised."""
     refused_excerpt_bytes: int = 256
     """How much of a refused payload is recorded."""
+    resume_records: int = 10_000
+    """How much is sent again to somebody who comes back."""
     envelopes_per_second: float = 5_000.0
     """Per connection; reading pauses above it. 0: no limit."""
     frames_per_second: float = 0.0

@@ -1,0 +1,306 @@
+"""Between the spaces and the journal: group commit, durability, and what happens when a disk fails.
+
+| durability | a control message is told to anyone | a killed gateway loses | a lost power loses |
+|---|---|---|---|
+| `none`  | at once | up to `flush_interval` of everything | what the system had not written |
+| `flush` | after the operating system has it | up to `flush_interval` of frames | what the system had not written |
+| `fsync` | after the disk has it | up to `flush_interval` of frames | up to `flush_interval` of frames |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from mewstream.gateway.metrics import Metrics
+from mewstream.journal.errors import JournalError
+from mewstream.journal.local import LocalJournal
+from mewstream.journal.partition import Partition
+from mewstream.journal.retention import plan_pruning
+from mewstream.journal.schema import Entry
+from mewstream.journal.settings import JournalSettings
+from mewstream.protocol.records import Record
+from mewstream.protocol.state import SpaceState
+
+log = logging.getLogger("mewstream.gateway")
+
+RETRY_SECONDS = 1.0
+RETENTION_SECONDS = 60.0
+
+
+class Recorder(Protocol):
+    """What a space needs of the log under it."""
+
+    epoch: str
+    failing: bool
+
+    def append(self, space: str, record: Record) -> None: ...
+
+    def commit(self, space: str, done: Callable[[], None]) -> None:
+        """Call ``done`` when everything appended so far is as safe as was asked for."""
+        ...
+
+    def history(self, space: str, after: int) -> Iterator[Entry] | None:
+        """Records above a position, for reading in a thread; None where there is no journal."""
+        ...
+
+    def seq_before(self, space: str, micros: int) -> int:
+        """The last position before a time; may be asked in a thread."""
+        ...
+
+
+class NoRecorder:
+    """A gateway without a data directory: nothing outlives it."""
+
+    failing = False
+
+    def __init__(self) -> None:
+        self.epoch = secrets.token_hex(6)
+
+    def append(self, space: str, record: Record) -> None:
+        """There is nothing to write to."""
+
+    def commit(self, space: str, done: Callable[[], None]) -> None:
+        done()
+
+    def history(self, space: str, after: int) -> Iterator[Entry] | None:
+        return None
+
+    def seq_before(self, space: str, micros: int) -> int:
+        return 0
+
+
+class _Lane:
+    """One partition: who waits for its next flush or sync."""
+
+    __slots__ = (
+        "flush_timer",
+        "number",
+        "partition",
+        "snapshot_at",
+        "sync_failed",
+        "syncing",
+        "unsynced",
+        "unwritten",
+    )
+
+    def __init__(self, number: int, partition: Partition) -> None:
+        self.number = number
+        self.partition = partition
+        self.flush_timer: asyncio.TimerHandle | None = None
+        self.unwritten: list[Callable[[], None]] = []
+        self.unsynced: list[Callable[[], None]] = []
+        self.syncing = False
+        self.sync_failed = False
+        self.snapshot_at = partition.next_offset
+
+
+class JournalRecorder:
+    """Writes to a :class:`LocalJournal` from the event loop; syncs, seals and prunes beside it."""
+
+    def __init__(
+        self,
+        journal: LocalJournal,
+        settings: JournalSettings,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        metrics: Metrics,
+        states: Callable[[], Mapping[str, SpaceState]],
+    ) -> None:
+        self.epoch = journal.epoch
+        self.failing = False
+        self._journal = journal
+        self._settings = settings
+        self._loop = loop
+        self._metrics = metrics
+        self._states = states
+        self._lanes = [_Lane(number, partition) for number, partition in enumerate(journal.partitions)]
+        self._lane_of: dict[str, _Lane] = {}
+        self._by_partition = {id(lane.partition): lane for lane in self._lanes}
+        # Syncs must not wait behind a segment that is being rewritten.
+        self._sync_thread = ThreadPoolExecutor(1, "journal-sync")
+        self._work_thread = ThreadPoolExecutor(1, "journal-work")
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._retention_timer = loop.call_later(RETENTION_SECONDS, self._retain)
+        self._closing = False
+
+    # -- appending and committing -----------------------------------------------------------------
+
+    def append(self, space: str, record: Record) -> None:
+        lane = self._lane(space)
+        self._journal.append(space, record)
+        if lane.flush_timer is None and not self.failing:
+            lane.flush_timer = self._loop.call_later(self._settings.flush_interval, self._flush_due, lane)
+        elif lane.partition.pending_bytes >= self._settings.flush_bytes:
+            self._flush(lane)
+
+    def commit(self, space: str, done: Callable[[], None]) -> None:
+        if self._settings.durability == "none":
+            done()
+            return
+        lane = self._lane(space)
+        lane.unwritten.append(done)
+        self._flush(lane)
+
+    def history(self, space: str, after: int) -> Iterator[Entry] | None:
+        self._flush(self._lane(space))
+        return self._journal.reader.read(space, after)
+
+    def seq_before(self, space: str, micros: int) -> int:
+        return self._journal.reader.seq_before(space, micros)
+
+    def _lane(self, space: str) -> _Lane:
+        lane = self._lane_of.get(space)
+        if lane is None:
+            lane = self._lane_of[space] = self._by_partition[id(self._journal.partition(space))]
+        return lane
+
+    def _flush_due(self, lane: _Lane) -> None:
+        lane.flush_timer = None
+        self._flush(lane)
+
+    def _flush(self, lane: _Lane) -> None:
+        """Write what waits. Whoever waits for the writing alone is told at once."""
+        if self.failing:
+            return
+        if lane.flush_timer is not None:
+            lane.flush_timer.cancel()
+            lane.flush_timer = None
+        try:
+            lane.partition.flush(may_roll=not lane.syncing)
+        except OSError as error:
+            self._fail(error)
+            return
+        self._written(lane)
+
+    def _written(self, lane: _Lane) -> None:
+        waiting, lane.unwritten = lane.unwritten, []
+        if self._settings.durability == "fsync":
+            lane.unsynced += waiting
+            self._sync(lane)
+        else:
+            for done in waiting:
+                done()
+        if lane.partition.closed:
+            self._seal()
+        if lane.partition.next_offset - lane.snapshot_at >= self._settings.snapshot_every:
+            self._snapshot(lane)
+
+    # -- fsync ------------------------------------------------------------------------------------
+
+    def _sync(self, lane: _Lane) -> None:
+        if lane.syncing or not lane.unsynced:
+            return
+        lane.syncing = True
+        waiting, lane.unsynced = lane.unsynced, []
+        batches = lane.partition.unsynced
+        future = self._loop.run_in_executor(self._sync_thread, lane.partition.sync)
+        future.add_done_callback(lambda future: self._synced(lane, batches, waiting, future))
+
+    def _synced(
+        self, lane: _Lane, batches: int, waiting: list[Callable[[], None]], future: asyncio.Future[None]
+    ) -> None:
+        lane.syncing = False
+        error = future.exception()
+        if error is not None:
+            lane.unsynced = waiting + lane.unsynced
+            lane.sync_failed = True
+            self._fail(error)
+            return
+        lane.partition.synced(batches)
+        for done in waiting:
+            done()
+        self._sync(lane)
+
+    # -- failing and recovering -------------------------------------------------------------------
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failing:
+            self.failing = True
+            self._metrics.journal_failing.set(1)
+            reason = getattr(error, "strerror", None) or error
+            log.error("the journal cannot be written (%s): new messages are refused until it can", reason)
+        if not self._closing:
+            self._retry_timer = self._loop.call_later(RETRY_SECONDS, self._retry)
+
+    def _retry(self) -> None:
+        try:
+            for lane in self._lanes:
+                if lane.sync_failed:
+                    lane.partition.rewrite_unsynced()
+                    lane.sync_failed = False
+                lane.partition.flush(may_roll=not lane.syncing)
+        except OSError as error:
+            self._fail(error)
+            return
+        self.failing = False
+        self._metrics.journal_failing.set(0)
+        log.warning("the journal can be written again")
+        for lane in self._lanes:
+            self._written(lane)
+
+    # -- beside the loop --------------------------------------------------------------------------
+
+    def _snapshot(self, lane: _Lane) -> None:
+        lane.snapshot_at = lane.partition.next_offset
+        file, data = self._journal.encode_snapshot(lane.number, self._states())
+        self._work("write a snapshot", lambda: self._journal.write_snapshot(file, data))
+
+    def _seal(self) -> None:
+        for partition, name in self._journal.segments_to_seal():
+            self._work("seal a segment", lambda partition=partition, name=name: partition.seal(name))  # type: ignore[misc]
+
+    def _retain(self) -> None:
+        self._retention_timer = self._loop.call_later(RETENTION_SECONDS, self._retain)
+        self._work("prune", self._prune)
+
+    def _prune(self) -> None:
+        plan = plan_pruning(
+            self._journal.root,
+            self._settings.retention,
+            now=time.time_ns() // 1000,
+            partitions=len(self._lanes),
+            snapshots=self._journal.snapshot_offsets(),
+        )
+        for alarm in plan.alarms:
+            log.warning("%s", alarm)
+        if plan.segments:
+            self._journal.prune(plan)
+            log.info("pruned %d segments, %d bytes", len(plan.segments), plan.bytes)
+
+    def _work(self, what: str, task: Callable[[], None]) -> None:
+        """Upkeep that may fail without harm: it is reported and done again later."""
+
+        def guarded() -> None:
+            try:
+                task()
+            except (OSError, JournalError) as error:
+                log.error("could not %s: %s", what, error)
+
+        self._work_thread.submit(guarded)
+
+    def close(self) -> None:
+        """Everything on disk, a snapshot of everything, and the directory free for another."""
+        self._closing = True
+        self._retention_timer.cancel()
+        for lane in self._lanes:
+            if lane.flush_timer is not None:
+                lane.flush_timer.cancel()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+        self._sync_thread.shutdown()
+        self._work_thread.shutdown()
+        try:
+            for lane in self._lanes:
+                lane.partition.flush()
+                lane.partition.sync()
+                if lane.partition.next_offset > lane.snapshot_at or not self._journal.snapshot_offsets()[lane.number]:
+                    self._journal.write_snapshot(*self._journal.encode_snapshot(lane.number, self._states()))
+        except OSError as error:
+            log.error("the end of the journal could not be written: %s", error)
+        self._journal.close()

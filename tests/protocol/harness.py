@@ -149,10 +149,9 @@ class Space:
 
     def frame(self, sender: str, stream: str, data: bytes | str = b"x", *, opcode: int | None = None) -> Outcome:
         """A raw frame: text where ``data`` is a ``str``."""
-        text = isinstance(data, str)
-        return self.do(
-            commands.SendFrame(sender, stream, data.encode() if text else data, opcode or (1 if text else 2))  # type: ignore[union-attr]
-        )
+        if opcode is None:
+            opcode = 1 if isinstance(data, str) else 2
+        return self.do(commands.SendFrame(sender, stream, data.encode() if isinstance(data, str) else data, opcode))
 
     def tick(self, seconds: float = 0) -> Outcome:
         """Time passes, and everything that falls due meanwhile happens at its own time."""

@@ -157,7 +157,6 @@ class TestStreamData:
         assert space.send("alice", "stream/data", payload, context="mine").messages[0]["context"] == "mine"
 
     def test_a_null_stream_beside_a_stream_id(self) -> None:
-        # BUG: found by this test. `name_stream` raises TypeError for `stream: null`, out of `decide`.
         space = Space("alice")
         payload = {"stream_id": space.open("alice"), "stream": None, "sequence": 1, "content": "x"}
         assert space.send("alice", "stream/data", payload).told("stream/data")["stream"]["stream_id"] == "stream-1"

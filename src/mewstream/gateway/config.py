@@ -1,7 +1,4 @@
-"""space.yaml: from one or several files to frozen objects.
-
-Every mistake is a :class:`ConfigError` of one line: file, key path, what was found, what was expected.
-The text never quotes a value that may be a token, so values of the wrong type are named by their type only.
+"""space.yaml: what one or several files mean, as frozen objects. Reading YAML is in :mod:`.yamlfile`.
 
 Paths in a file are relative to that file. A key without a value (``mewstream:`` with all of its lines
 commented out) counts as absent.
@@ -9,20 +6,19 @@ commented out) counts as absent.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from mewstream.gateway.identity import is_usable_token
+from mewstream.gateway.yamlfile import MAX_SECONDS, YamlValue, describe_kind, describe_number, one_line, read_yaml
 from mewstream.protocol.capabilities import Capabilities
 from mewstream.protocol.errors import ConfigError, ValidationFailed
 from mewstream.protocol.identifiers import flaw_in_id, flaw_in_participant_id
@@ -49,10 +45,9 @@ _GATEWAY_KEYS = (
 )
 # Limits for which zero means "none at all"; zero is a mistake in the other whole numbers.
 _MAY_BE_ZERO = frozenset({"capability_grants", "invitations", "remembered_ids", "refused_excerpt_bytes"})
-_MOST = {"per_second": 1e12, "seconds": 1e9}
+_MAX_RATE = 1e12
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"", "false", "0", "no", "off"})
-_PLAIN_KEY = re.compile(r"[\w@:/-]+")
 
 _Settings = TypeVar("_Settings", Limits, Policies, Delivery)
 
@@ -125,205 +120,12 @@ def load_config(paths: Sequence[Path], *, environ: Mapping[str, str], cwd: Path)
         loader.unused += [f"{path}: {each}" for each in unused] if len(paths) > 1 else unused
     if not loader.spaces:
         files = ", ".join(map(str, paths))
-        raise ConfigError(_one_line(f"{files}: found no space, expected a key 'space' or 'spaces'"))
+        raise ConfigError(one_line(f"{files}: found no space, expected a key 'space' or 'spaces'"))
     return GatewayConfig(
         spaces=loader.spaces,
         unused=loader.unused,
         **{key: setting for key, (setting, _) in loader.gateway.items()},
     )
-
-
-# -- a value and where it stands ------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _At:
-    """A value of a file, with the key path that leads to it."""
-
-    file: Path
-    path: str
-    value: Any = field(repr=False)
-
-    def error(self, text: str) -> ConfigError:
-        where = f"{self.file}: {self.path}" if self.path else f"{self.file}"
-        return ConfigError(_one_line(f"{where}: {text}"))
-
-    def expected(self, what: str, hint: str = "") -> ConfigError:
-        return self.error(f"found {_kind_of(self.value)}, expected {what}{hint}")
-
-    def mapping(self, what: str = "a mapping") -> dict[str, _At]:
-        if not isinstance(self.value, dict):
-            raise self.expected(what)
-        for key in self.value:
-            if not isinstance(key, str):
-                raise self.error(f"found {_kind_of(key)} as a key, expected a string: put it in quotes")
-        return {key: _At(self.file, _join(self.path, key), value) for key, value in self.value.items()}
-
-    def section(self, known: Collection[str], unused: list[str] | None = None) -> dict[str, _At]:
-        """The entries of a mapping with known keys; those without a value are left out.
-
-        With ``unused``, the process manager's keys are accepted and noted there.
-        """
-        entries = self.mapping()
-        for key, entry in entries.items():
-            if key in known:
-                continue
-            if unused is not None and key in PROCESS_MANAGER_KEYS:
-                unused.append(entry.path)
-                continue
-            candidates = [*known, *(PROCESS_MANAGER_KEYS if unused is not None else ())]
-            nearest = difflib.get_close_matches(key, sorted(candidates), n=1)
-            if nearest:
-                raise entry.error(f"unknown key, expected perhaps {nearest[0]!r}")
-            raise entry.error(f"unknown key, expected one of {', '.join(known)}")
-        return {key: entry for key, entry in entries.items() if key in known and entry.value is not None}
-
-    def items(self, what: str) -> Iterator[_At]:
-        if not isinstance(self.value, list):
-            raise self.expected(what)
-        for index, value in enumerate(self.value):
-            yield _At(self.file, f"{self.path}[{index}]", value)
-
-    def text(self, what: str = "a string") -> str:
-        if not isinstance(self.value, str):
-            scalar = not isinstance(self.value, list | dict | type(None))
-            raise self.expected(what, ": put it in quotes" if scalar else "")
-        return self.value
-
-    def boolean(self) -> bool:
-        if not isinstance(self.value, bool):
-            raise self.expected("true or false")
-        return self.value
-
-    def seconds(self, *, zero: bool) -> float:
-        value, most = self.value, _MOST["seconds"]
-        good = isinstance(value, int | float) and not isinstance(value, bool)
-        if not good or not (0 <= value <= most) or (value == 0 and not zero):
-            found = _number(value) if good else _kind_of(value)
-            least = "at least" if zero else "more than"
-            raise self.error(f"found {found}, expected a number of seconds, {least} 0, at most {most:g}")
-        return float(value)
-
-    def path_from(self, directory: Path) -> Path:
-        text = self.text("a path")
-        if not text or "\0" in text:
-            raise self.error("found an empty string or a NUL, expected a path")
-        return (directory / text).absolute()
-
-
-def _join(path: str, key: str) -> str:
-    part = key if _PLAIN_KEY.fullmatch(key) else f'"{key}"'
-    return f"{path}.{part}" if path else part
-
-
-def _one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def _kind_of(value: object) -> str:
-    """What was found, in words, and never the text itself: it may be a token."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "a boolean (true, false, yes, no, on or off)"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string" if value else "an empty string"
-        case list():
-            return "a list" if value else "an empty list"
-        case dict():
-            return "a mapping"
-    return f"a {type(value).__name__}"
-
-
-def _number(value: float) -> str:
-    # Python refuses to write out integers of thousands of digits.
-    return "a huge number" if isinstance(value, int) and abs(value) >= 2**64 else str(value)
-
-
-# -- YAML -----------------------------------------------------------------------------------------
-
-
-def _read_yaml(source: Path, file: Path) -> Any:
-    """The content of ``source``, which errors call ``file``."""
-    try:
-        text = source.read_bytes().decode("utf-8-sig")
-    except OSError as exc:
-        raise ConfigError(_one_line(f"{file}: the file cannot be read: {exc.strerror}")) from exc
-    except UnicodeDecodeError as exc:
-        raise ConfigError(_one_line(f"{file}: found bytes that are not UTF-8, at byte {exc.start}")) from None
-
-    # "from None": a YAML error quotes the line it is about, and that line may hold a token.
-    try:
-        loader = yaml.SafeLoader(text)
-        try:
-            node = loader.get_single_node()
-            if node is None:
-                return None
-            _check_node(file, node, "", [], set())
-            return loader.construct_document(node)
-        finally:
-            loader.dispose()
-    except yaml.MarkedYAMLError as exc:
-        mark = exc.problem_mark or exc.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        what = ", ".join(filter(None, (exc.context, _without_quotations(exc.problem or ""))))
-        raise ConfigError(_one_line(f"{file}: {where}not valid YAML: {what}")) from None
-    except yaml.reader.ReaderError as exc:
-        line = text.count("\n", 0, exc.position) + 1
-        raise ConfigError(f"{file}: line {line}: not valid YAML: found a special character") from None
-    except ValueError:
-        # Such as 2024-99-99, which looks like a date and is none.
-        raise ConfigError(
-            f"{file}: not valid YAML: found a value that looks like a date or a number and is none, "
-            "expected it in quotes"
-        ) from None
-    except RecursionError:
-        raise ConfigError(f"{file}: not usable: it is nested too deeply") from None
-
-
-def _without_quotations(problem: str) -> str:
-    """A parser's complaint without what it quotes from the file, except for its own names of tokens."""
-    if not re.search("['\"]", re.sub(r"'(<[a-z ]+>|.{1,2})'", "", problem)):
-        return problem
-    return re.sub("['\"].*['\"]", "...", problem) + " (a value that begins with a special character needs quotes)"
-
-
-def _check_node(file: Path, node: yaml.Node, path: str, above: list[yaml.Node], checked: set[int]) -> None:
-    """Refuse what PyYAML lets pass: repeated keys (it keeps the last), values that contain themselves, and
-    halves of surrogate pairs, which no JSON can carry."""
-    line = node.start_mark.line + 1 if node.start_mark else 0
-    if node in above:
-        raise ConfigError(_one_line(f"{file}: {path}: line {line}: found an alias to a value that contains it"))
-    if id(node) in checked:
-        return
-    checked.add(id(node))
-    above.append(node)
-    if isinstance(node, yaml.ScalarNode):
-        if any("\ud800" <= char <= "\udfff" for char in node.value):
-            raise ConfigError(_one_line(f"{file}: {path}: line {line}: found half of a surrogate pair"))
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            _check_node(file, item, f"{path}[{index}]", above, checked)
-    elif isinstance(node, yaml.MappingNode):
-        seen: dict[tuple[str, str], int] = {}
-        for key, value in node.value:
-            _check_node(file, key, path, above, checked)
-            entry = path
-            if isinstance(key, yaml.ScalarNode):
-                # Below "tokens" and "env" even a key may be a secret.
-                if not re.search(r"(^|\.)(tokens|env)\b", path):
-                    entry = _join(path, key.value)
-                line = key.start_mark.line + 1 if key.start_mark else 0
-                first = seen.get((key.tag, key.value))
-                if first is not None:
-                    text = f"line {line}: found a key that line {first} has already, expected it once"
-                    raise ConfigError(_one_line(f"{file}: {entry}: {text}"))
-                seen[key.tag, key.value] = line
-            _check_node(file, value, entry, above, checked)
-    above.pop()
 
 
 # -- the files ------------------------------------------------------------------------------------
@@ -345,19 +147,19 @@ class _Loader:
     def read(self, path: Path) -> list[str]:
         """Take in one file; returns the keys in it that are not used."""
         source = self.cwd / path
-        root = _At(path, "", _read_yaml(source, path))
+        root = read_yaml(source, name=path)
         unused: list[str] = []
         several = isinstance(root.value, dict) and "spaces" in root.value
         known = ("spaces", "gateway", "gateway_logging") if several else (*_DOCUMENT_KEYS, "gateway")
         if several and (mixed := [key for key in _DOCUMENT_KEYS[:4] if key in root.value]):
             raise root.error(f"found {mixed[0]!r} beside 'spaces', expected it within the entries of 'spaces'")
-        section = root.section(known, unused)
+        section = _shared_section(root, known, unused)
         if "gateway" in section:
             self._merge_gateway(section["gateway"], source)
         if several:
             if "spaces" in section:
                 for each in section["spaces"].items("a list of documents with 'space' and 'participants'"):
-                    entries = each.section(_DOCUMENT_KEYS, unused)
+                    entries = _shared_section(each, _DOCUMENT_KEYS, unused)
                     if "gateway_logging" in section:
                         entries.setdefault("gateway_logging", section["gateway_logging"])
                     self._add_space(each, entries, source, unused)
@@ -373,10 +175,10 @@ class _Loader:
 
     # -- one space --------------------------------------------------------------------------------
 
-    def _add_space(self, document: _At, entries: dict[str, _At], source: Path, unused: list[str]) -> None:
+    def _add_space(self, document: YamlValue, entries: dict[str, YamlValue], source: Path, unused: list[str]) -> None:
         if "space" not in entries:
             raise document.error("found no key 'space', expected space: {id, name, description}")
-        about = entries["space"].section(("id", "name", "description"), unused)
+        about = _shared_section(entries["space"], ("id", "name", "description"), unused)
         if "id" not in about:
             raise entries["space"].error("found no key 'id', expected the id of the space")
         ours = _section_of(entries, "mewstream", ("limits", "policies", "delivery"))
@@ -418,20 +220,20 @@ class _Loader:
 
     def _participants(
         self,
-        document: _At,
-        entries: dict[str, _At],
+        document: YamlValue,
+        entries: dict[str, YamlValue],
         source: Path,
         limits: Limits,
         default_capabilities: list[dict[str, Any]],
         unused: list[str],
     ) -> dict[str, ParticipantConfig]:
-        at = entries.get("participants", _At(document.file, _join(document.path, "participants"), None))
+        at = entries.get("participants", document.child("participants"))
         participants: dict[str, ParticipantConfig] = {}
         owners: dict[str, str] = {}
         for participant_id, entry in at.mapping("a mapping of participant ids").items():
             if flaw := flaw_in_participant_id(participant_id, max_bytes=limits.id_bytes):
                 raise at.error(f"found the participant id {participant_id[:80]!r}, which {flaw}")
-            section = {} if entry.value is None else entry.section(_PARTICIPANT_KEYS, unused)
+            section = {} if entry.value is None else _shared_section(entry, _PARTICIPANT_KEYS, unused)
             tokens = self._tokens(participant_id, entry, section.get("tokens"), source.parent)
             for token in tokens:
                 owner = owners.setdefault(token, participant_id)
@@ -452,7 +254,9 @@ class _Loader:
 
     # -- tokens -----------------------------------------------------------------------------------
 
-    def _tokens(self, participant_id: str, entry: _At, listed: _At | None, directory: Path) -> tuple[str, ...]:
+    def _tokens(
+        self, participant_id: str, entry: YamlValue, listed: YamlValue | None, directory: Path
+    ) -> tuple[str, ...]:
         tokens: list[str] = []
         if listed is not None:
             for each in listed.items("a list of strings"):
@@ -467,13 +271,13 @@ class _Loader:
                     f"found the variable {variable} set, which stands for {owner!r} too, "
                     "expected other ids, or a token given in another way"
                 )
-            tokens.append(_usable(_At(entry.file, f"{entry.path} (variable {variable})", None), token))
+            tokens.append(_usable(entry.remark(f"variable {variable}"), token))
 
         files = [base / ".mew" / "tokens" / f"{participant_id}.token" for base in (directory, self.cwd)]
         # An id may contain a slash; it must never lead out of the directory.
         if not re.search(r"[/\\]", participant_id):
             for file in dict.fromkeys(file.absolute() for file in files):
-                at = _At(entry.file, f"{entry.path} (file {file})", None)
+                at = entry.remark(f"file {file}")
                 content = _token_file(at, file)
                 if content is not None:
                     tokens.append(_usable(at, content))
@@ -487,21 +291,26 @@ class _Loader:
 
     # -- the gateway ------------------------------------------------------------------------------
 
-    def _merge_gateway(self, at: _At, source: Path) -> None:
+    def _merge_gateway(self, at: YamlValue, source: Path) -> None:
         for key, setting in _gateway_settings(at.section(_GATEWAY_KEYS), source.parent).items():
             before, file = self.gateway.setdefault(key, (setting, source))
             if before != setting:
-                path = _join(at.path, key.replace("tls_", "tls."))
-                raise _At(at.file, path.replace('"', ""), None).error(
-                    f"found another value than in {file}, expected the same or only one of them"
-                )
+                place = at.child("tls").child(key.removeprefix("tls_")) if key.startswith("tls_") else at.child(key)
+                raise place.error(f"found another value than in {file}, expected the same or only one of them")
 
 
-def _section_of(entries: dict[str, _At], key: str, known: Collection[str]) -> dict[str, _At]:
+def _shared_section(at: YamlValue, known: Collection[str], unused: list[str]) -> dict[str, YamlValue]:
+    """A section that the process manager reads too: its keys are accepted and noted in ``unused``."""
+    section = at.section(known, ignored=PROCESS_MANAGER_KEYS)
+    unused += [entry.path for key, entry in at.mapping().items() if key not in known]
+    return section
+
+
+def _section_of(entries: dict[str, YamlValue], key: str, known: Collection[str]) -> dict[str, YamlValue]:
     return entries[key].section(known) if key in entries else {}
 
 
-def _usable(at: _At, token: str) -> str:
+def _usable(at: YamlValue, token: str) -> str:
     if not token:
         raise at.error("found an empty token, expected at least one character")
     if not is_usable_token(token):
@@ -509,7 +318,7 @@ def _usable(at: _At, token: str) -> str:
     return token
 
 
-def _token_file(at: _At, file: Path) -> str | None:
+def _token_file(at: YamlValue, file: Path) -> str | None:
     try:
         return file.read_bytes().decode("utf-8-sig").strip()
     except (FileNotFoundError, NotADirectoryError):
@@ -522,7 +331,7 @@ def _token_file(at: _At, file: Path) -> str | None:
         raise at.error(f"the file cannot be read: {exc.strerror}") from exc
 
 
-def _settings(at: _At | None, kind: type[_Settings]) -> _Settings:
+def _settings(at: YamlValue | None, kind: type[_Settings]) -> _Settings:
     if at is None:
         return kind()
     values = {key: entry.value for key, entry in at.section(kind.__struct_fields__).items()}
@@ -537,10 +346,10 @@ def _settings(at: _At | None, kind: type[_Settings]) -> _Settings:
         text = re.sub(r"Expected `(.*)`, got `(.*)`", r"found `\2`, expected `\1`", text)
         if choices := getattr(wanted, "__args__", ()):
             value = values[key]
-            found = repr(value[:40]) if isinstance(value, str) else _kind_of(value)
+            found = repr(value[:40]) if isinstance(value, str) else describe_kind(value)
             text = f"found {found}, expected one of {', '.join(choices)}"
-        raise _At(at.file, _join(at.path, key), None).error(text) from None
-    most = _MOST["per_second" if kind is Limits else "seconds"]
+        raise at.child(key).error(text) from None
+    most = _MAX_RATE if kind is Limits else MAX_SECONDS
     for key in values:
         value = getattr(settings, key)
         expected = None
@@ -551,11 +360,11 @@ def _settings(at: _At | None, kind: type[_Settings]) -> _Settings:
         elif isinstance(value, float) and not (math.isfinite(value) and 0 <= value <= most):
             expected = f"a number of at least 0 and at most {most:g}"
         if expected:
-            raise _At(at.file, _join(at.path, key), None).error(f"found {_number(value)}, expected {expected}")
+            raise at.child(key).error(f"found {describe_number(value)}, expected {expected}")
     return settings
 
 
-def _logging(at: _At | None) -> tuple[bool, bool]:
+def _logging(at: YamlValue | None) -> tuple[bool, bool]:
     """Whether envelope history and capability decisions are on. ``enabled: false`` turns both off,
     ``enabled: true`` turns on those that do not say otherwise."""
     if at is None:
@@ -569,7 +378,7 @@ def _logging(at: _At | None) -> tuple[bool, bool]:
     return switches[0] and overall is not False, switches[1] and overall is not False
 
 
-def _capabilities(at: _At) -> list[dict[str, Any]]:
+def _capabilities(at: YamlValue) -> list[dict[str, Any]]:
     patterns: list[dict[str, Any]] = []
     for each in at.items("a list of patterns such as {kind: chat}"):
         each.mapping("a pattern such as {kind: chat}")
@@ -580,14 +389,14 @@ def _capabilities(at: _At) -> list[dict[str, Any]]:
     return patterns
 
 
-def _compile(at: _At, patterns: list[dict[str, Any]]) -> None:
+def _compile(at: YamlValue, patterns: list[dict[str, Any]]) -> None:
     try:
         Capabilities(patterns)
     except ValidationFailed as exc:
         raise at.error(exc.message.removeprefix("capability pattern 0 ")) from None
 
 
-def _require_json(at: _At) -> None:
+def _require_json(at: YamlValue) -> None:
     """Capabilities are sent to clients and recorded: YAML's dates, sets and infinities cannot be."""
     match at.value:
         case None | bool() | str():
@@ -605,7 +414,7 @@ def _require_json(at: _At) -> None:
             raise at.expected("a value that JSON can hold", ": put it in quotes")
 
 
-def _gateway_settings(section: dict[str, _At], directory: Path) -> dict[str, Any]:
+def _gateway_settings(section: dict[str, YamlValue], directory: Path) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key, at in section.items():
         match key:
@@ -615,7 +424,7 @@ def _gateway_settings(section: dict[str, _At], directory: Path) -> dict[str, Any
                 settings[key] = host
             case "port":
                 if not isinstance(at.value, int) or isinstance(at.value, bool) or not 0 <= at.value <= 65535:
-                    found = _number(at.value) if type(at.value) is int else _kind_of(at.value)
+                    found = describe_number(at.value) if type(at.value) is int else describe_kind(at.value)
                     raise at.error(f"found {found}, expected a whole number from 0 (any free port) to 65535")
                 settings[key] = at.value
             case "data":
@@ -635,7 +444,7 @@ def _gateway_settings(section: dict[str, _At], directory: Path) -> dict[str, Any
     return settings
 
 
-def _origin(at: _At) -> str:
+def _origin(at: YamlValue) -> str:
     origin = at.text("an origin").lower()
     if origin == "*":
         return origin

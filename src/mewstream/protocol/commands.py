@@ -19,6 +19,8 @@ class Start(msgspec.Struct, frozen=True):
 class Join(msgspec.Struct, frozen=True):
     participant: str
     transport: str
+    continues: bool = False
+    """The client says that it comes back, and is not started anew."""
 
 
 class Disconnect(msgspec.Struct, frozen=True):

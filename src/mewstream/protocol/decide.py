@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from mewstream.protocol import commands, kinds
-from mewstream.protocol.capabilities import Capabilities
+from mewstream.protocol.capabilities import MAX_PATTERNS, Capabilities
 from mewstream.protocol.envelope import Envelope
 from mewstream.protocol.errors import (
     AlreadyExists,
@@ -96,8 +96,8 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
             _join(ledger, command)
         case commands.Disconnect():
             present = state.participants.get(command.participant)
-            # The session of a connection that was replaced is over already.
-            if present is not None and present.session == command.session:
+            # A connection that was replaced or suspended has nothing left to take away.
+            if present is not None and present.connected and present.session == command.session:
                 grace = state.policies.reconnect_grace
                 if grace > 0:
                     _suspend(ledger, command.participant, grace, command.reason)
@@ -145,6 +145,7 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         transport=command.transport,
         resumed=present is not None and not present.connected,
         replaced=present is not None and present.connected,
+        continues=present is not None and command.continues,
     )
     auto_grants_on_join(ledger, id)
 
@@ -218,8 +219,7 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         _require_text(envelope, "text")
     elif kind == kinds.MCP_REQUEST:
         _require_text(envelope, "method")
-    present = ledger.state.participants.get(sender)
-    if present is not None and kind not in kinds.WHILE_PAUSED and present.is_paused(ledger.now):
+    if kind not in kinds.WHILE_PAUSED and ledger.state.is_paused(sender, ledger.now):
         raise InvalidOperation(
             f"you are paused: until you are resumed, only {', '.join(sorted(kinds.WHILE_PAUSED))} are accepted"
         )
@@ -236,7 +236,7 @@ def require_capability(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     kind = envelope.kind
     # Asking for the decoded payload makes the relayed one the very one that was judged.
     payload = envelope.payload if capabilities.judges_payload(kind) else None
-    if kind != kinds.MCP_RESPONSE and not capabilities.allows(kind, payload):
+    if kind not in kinds.ALWAYS_ALLOWED and not capabilities.allows(kind, payload):
         raise capability_violation(ledger.state, sender, kind)
 
 
@@ -251,13 +251,16 @@ def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     patterns = _patterns(payload.get("capabilities"), "capabilities")
     require_capability(ledger, sender, envelope)
     for pattern in patterns:
-        if pattern["kind"].lstrip("!").startswith((kinds.WRITE_PROJECTION, kinds.READ_PROJECTION)):
-            raise InvalidOperation(
-                f"{pattern['kind']} mirrors the writers and readers of a stream: "
-                f"use {kinds.GRANT_WRITE} or {kinds.GRANT_READ}"
-            )
+        if pattern["kind"].startswith("!"):
+            # It would silence the recipient, who could not even take it back.
+            raise InvalidOperation(f"a grant gives, and {pattern['kind']} takes away: revoke instead")
     _require_held(state, sender, patterns)
-    if sum(map(len, state.capability_grants.values())) >= state.limits.capability_grants:
+    if any(envelope.id in grants for grants in state.capability_grants.values()):
+        raise AlreadyExists(f"there is a capability grant with the id {envelope.id!r}: use another id")
+    if (
+        sum(map(len, state.capability_grants.values())) >= state.limits.capability_grants
+        or len(state.capability_list(recipient)) + len(patterns) > MAX_PATTERNS
+    ):
         raise LimitExceeded("too many capability grants in this space", limit="capability_grants")
     _require_present(state, recipient)
     accepted = ledger.accept(sender, envelope)
@@ -305,11 +308,9 @@ def _invite(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if flaw := flaw_in_participant_id(invitee, max_bytes=state.limits.id_bytes):
         raise ValidationFailed(f"payload.participant_id {flaw}", field="participant_id")
     given = payload.get("capabilities", payload.get("initial_capabilities"))
+    patterns = list(state.config.get("default_capabilities", [])) if given is None else _patterns(given, "capabilities")
     require_capability(ledger, sender, envelope)
-    if given is None:
-        patterns = list(state.config.get("default_capabilities", []))
-    else:
-        patterns = _patterns(given, "capabilities")
+    if given is not None:
         _require_held(state, sender, patterns)
     if invitee in state.roster:
         raise AlreadyExists(f"{invitee!r} is a participant of this space already", participant_id=invitee)
@@ -357,7 +358,7 @@ def _resume(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         _require_present(ledger.state, target)
     accepted = ledger.accept(sender, envelope)
     for target in targets:
-        if ledger.state.participants[target].paused_until is not None:
+        if target in ledger.state.paused:
             ledger.write(Unpaused, accepted.seq, participant=target, by=sender)
 
 
@@ -372,7 +373,14 @@ def _addressees(ledger: Ledger, sender: str, envelope: Envelope) -> list[str]:
 def _patterns(value: Any, key: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not value:
         raise ValidationFailed(f"payload.{key} must be a non-empty list of patterns", field=key)
-    return Capabilities(value).as_list()
+    patterns = Capabilities(value).as_list()
+    for pattern in patterns:
+        if pattern["kind"].lstrip("!").startswith((kinds.WRITE_PROJECTION, kinds.READ_PROJECTION)):
+            raise InvalidOperation(
+                f"{pattern['kind']} mirrors the writers and readers of a stream: "
+                f"use {kinds.GRANT_WRITE} or {kinds.GRANT_READ}"
+            )
+    return patterns
 
 
 def _require_held(state: SpaceState, sender: str, patterns: list[dict[str, Any]]) -> None:

@@ -7,6 +7,7 @@ judged: two readers of the same message can never disagree about a repeated key.
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 
 from mewstream.protocol import kinds
 from mewstream.protocol.errors import LimitExceeded, ValidationFailed
-from mewstream.protocol.identifiers import describe
+from mewstream.protocol.identifiers import byte_length, describe
 from mewstream.protocol.times import parse_rfc3339
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -25,7 +26,13 @@ _KNOWN = frozenset({"protocol", "id", "ts", "from", "to", "kind", "correlation_i
 #: Written by the gateway for those who asked for positions; a client's own is dropped, not believed.
 _DROPPED = frozenset({"seq"})
 
-MAX_TO = 10_000
+#: In ``to`` and ``correlation_id``.
+MAX_NAMES = 10_000
+#: Levels of JSON. Far less than the interpreter's stack, so that what was read can be written again.
+MAX_DEPTH = 100
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class Envelope(msgspec.Struct):
@@ -52,7 +59,8 @@ class Envelope(msgspec.Struct):
     @property
     def digest(self) -> int:
         """Tells a repetition of a message from another message under the same id."""
-        return zlib.crc32(self.payload_raw, zlib.crc32(self.kind.encode()))
+        head = _encode((self.kind, self.sender, self.to, self.correlation_id))
+        return zlib.crc32(self.payload_raw, zlib.crc32(head))
 
     def encode(self, *, id: str, ts: str, sender: str) -> bytes:
         """The normalised JSON that everyone gets, with the missing fields filled in."""
@@ -77,6 +85,9 @@ class Envelope(msgspec.Struct):
 def parse_envelope(data: bytes, *, max_id_bytes: int) -> Envelope:
     """Decode one message. Raises :class:`ValidationFailed` that says what was expected."""
     try:
+        if not data.isascii():
+            data.decode()  # what nobody here looks into is relayed as it is, and must be text
+        _check_depth(data)
         fields = _decode_fields(_compact(data, indent=-1))
     except (msgspec.DecodeError, UnicodeDecodeError) as flaw:
         raise ValidationFailed(
@@ -113,6 +124,19 @@ def parse_envelope(data: bytes, *, max_id_bytes: int) -> Envelope:
     )
 
 
+def _check_depth(data: bytes) -> None:
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return
+    brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
+    # Each round takes the innermost pairs away; what is not JSON at all ends the same way.
+    for _ in range(MAX_DEPTH):
+        brackets, before = brackets.replace(b"[]", b"").replace(b"{}", b""), brackets
+        if len(brackets) == len(before):
+            break
+    if brackets:
+        raise ValidationFailed(f"the JSON is nested more than {MAX_DEPTH} levels deep, or not JSON")
+
+
 def _text(fields: dict[str, msgspec.Raw], key: str, max_bytes: int) -> str | None:
     raw = fields.get(key)
     if raw is None:
@@ -122,7 +146,7 @@ def _text(fields: dict[str, msgspec.Raw], key: str, max_bytes: int) -> str | Non
         return None
     if not isinstance(value, str):
         raise ValidationFailed(f"{key} must be a string, got {describe(value)}", field=key)
-    if len(value) > max_bytes:
+    if byte_length(value) > max_bytes:
         raise LimitExceeded(f"{key} is longer than {max_bytes} bytes", limit="id_bytes", field=key)
     return value
 
@@ -138,8 +162,10 @@ def _texts(fields: dict[str, msgspec.Raw], key: str, max_bytes: int, *, bare_tex
         value = [value]
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValidationFailed(f"{key} must be a list of strings, got {describe(value)}", field=key)
-    if len(value) > MAX_TO or any(len(each) > max_bytes for each in value):
-        raise LimitExceeded(f"{key} is too long", limit="id_bytes", field=key)
+    if len(value) > MAX_NAMES:
+        raise LimitExceeded(f"{key} names more than {MAX_NAMES}", limit="names", field=key)
+    if any(byte_length(each) > max_bytes for each in value):
+        raise LimitExceeded(f"an entry of {key} is longer than {max_bytes} bytes", limit="id_bytes", field=key)
     return value
 
 

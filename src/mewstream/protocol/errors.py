@@ -44,7 +44,7 @@ class PeerError(MewError):
     """
 
     code: ClassVar[str] = "invalid_request"
-    http_status: ClassVar[int] = 400
+    http_status: int = 400
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -115,6 +115,9 @@ class FormatRequired(PeerError):
     code = "format_required"
 
 
+_SIZES = frozenset({"message_bytes", "stream_metadata_bytes", "schema_bytes"})
+
+
 class LimitExceeded(PeerError):
     """A limit was reached; ``limit`` names the setting that the operator can change."""
 
@@ -123,6 +126,8 @@ class LimitExceeded(PeerError):
 
     def __init__(self, message: str, *, limit: str, **details: Any) -> None:
         super().__init__(message, limit=limit, **details)
+        if limit in _SIZES:
+            self.http_status = 413
 
 
 class JournalUnavailable(PeerError):

@@ -73,7 +73,7 @@ def _frame(state: SpaceState, record: Frame) -> None:
         right.frames_left -= 1
     if record.sequence is not None:
         sender = state.participants.get(record.sender)
-        stream.sequences[record.sender] = (sender.session if sender else 0, record.sequence)
+        stream.sequences[record.sender] = (sender.counting_since if sender else 0, record.sequence)
     if record.id is not None:
         _remember(state, record.sender, record.id, Answer(record.digest, record.seq))
 
@@ -133,9 +133,12 @@ def _joined(state: SpaceState, record: Joined) -> None:
     if present is None or not present.connected:
         state.connected += 1
     if present is None:
-        state.participants[record.participant] = Participant(record.participant, record.seq, record.transport)
+        id, seq = record.participant, record.seq
+        state.participants[id] = Participant(id, seq, record.transport, counting_since=seq)
     else:
         present.session = record.seq
+        if not record.continues:
+            present.counting_since = record.seq
         present.transport = record.transport
         present.connected = True
     state.timers.pop(("rejoin", record.participant, ""), None)
@@ -186,11 +189,11 @@ def _invited(state: SpaceState, record: Invited) -> None:
 
 
 def _paused(state: SpaceState, record: Paused) -> None:
-    state.participants[record.participant].paused_until = -1 if record.until is None else record.until
+    state.paused[record.participant] = -1 if record.until is None else record.until
 
 
 def _unpaused(state: SpaceState, record: Unpaused) -> None:
-    state.participants[record.participant].paused_until = None
+    state.paused.pop(record.participant, None)
 
 
 # -- the life of a stream -------------------------------------------------------------------------
@@ -210,6 +213,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         readers=None,
         auto_grant=list(record.auto_grant),
         alias=record.alias,
+        announced=record.status != Status.LIVE,
         formats=record.formats,
         last_seq=record.seq,
     )
@@ -258,6 +262,9 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
     held = stream.writers.get(record.participant)
     right = WriteRight(held.since if held else record.seq, record.expires_at, record.max_frames, record.conditions)
     _set_writer(state, stream, record.participant, right)
+    if record.conditions is not None and record.participant in stream.auto_grant:
+        # What was granted under conditions must not come back without them.
+        stream.auto_grant.remove(record.participant)
     _touch(stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
@@ -282,6 +289,9 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
     _set_writer(state, stream, record.new_owner, WriteRight(held.since if held else record.seq))
     if record.previous_owner not in record.authorized_writers:
         _drop_writer(state, stream, record.previous_owner)
+        if record.previous_owner in stream.auto_grant:
+            stream.auto_grant.remove(record.previous_owner)
+    stream.writers = {writer: stream.writers[writer] for writer in record.authorized_writers}
     _forget_if_empty(state, record.previous_owner)
     state.timers.pop(("owner", stream.id, ""), None)
     if stream.policy.on_owner_leave != "keep" and not state.is_present(record.new_owner):

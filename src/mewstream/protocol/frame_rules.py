@@ -93,7 +93,7 @@ def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         data=envelope.encode(id=id, ts=rfc3339(ledger.now), sender=sender),
         kind=kinds.STREAM_DATA,
         readers=stream.readers,
-        id=envelope.id,
+        id=id,
         digest=envelope.digest,
         sequence=sequence,
         gap=gap,
@@ -108,8 +108,7 @@ def _right_to_write(ledger: Ledger, stream: Stream, sender: str) -> WriteRight:
     if right is None or table.transition(table.FRAME, stream.status) is None:
         check_transition(ledger.state, stream, table.FRAME, sender)
     assert right is not None
-    present = ledger.state.participants.get(sender)
-    if present is not None and present.is_paused(ledger.now):
+    if ledger.state.paused and ledger.state.is_paused(sender, ledger.now):
         raise InvalidOperation("you are paused: frames are not accepted until you are resumed", stream_id=stream.id)
     spent = _spent(right, ledger.now)
     if spent is not None:
@@ -134,7 +133,7 @@ def _check_sequence(state: SpaceState, stream: Stream, sender: str, sequence: in
     """How many numbers were skipped since the writer's last; a step back is refused (decision 14)."""
     present = state.participants.get(sender)
     session, last = stream.sequences.get(sender, (-1, 0))
-    if session != (present.session if present else 0):
+    if session != (present.counting_since if present else 0):
         return 0
     if sequence <= last:
         raise SequenceRegression(

@@ -14,11 +14,15 @@ from mewstream.protocol.errors import LimitExceeded, ValidationFailed
 _ASSIGNED = re.compile(r"stream-\d+\Z")
 
 
+def byte_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
 def flaw_in_id(text: str, *, max_bytes: int) -> str | None:
     """What is wrong with a name, as the end of a sentence; None where nothing is."""
     if not text:
         return "is empty"
-    if len(text) > max_bytes or len(text.encode("utf-8", "surrogatepass")) > max_bytes:
+    if byte_length(text) > max_bytes:
         return f"is longer than {max_bytes} bytes"
     for forbidden in "#|":
         if forbidden in text:
@@ -56,7 +60,7 @@ def required_id(payload: Mapping[str, Any], key: str, *, max_bytes: int) -> str:
     value = payload.get(key)
     if not isinstance(value, str) or not value:
         raise ValidationFailed(f"payload.{key} must be a non-empty string, got {describe(value)}", field=key)
-    if len(value) > max_bytes:
+    if byte_length(value) > max_bytes:
         raise LimitExceeded(f"payload.{key} is longer than {max_bytes} bytes", limit="id_bytes")
     return value
 
@@ -75,7 +79,7 @@ def id_list(payload: Mapping[str, Any], key: str, *, max_bytes: int) -> list[str
         return None
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
         raise ValidationFailed(f"payload.{key} must be a list of strings, got {describe(value)}", field=key)
-    if any(len(each) > max_bytes for each in value):
+    if any(byte_length(each) > max_bytes for each in value):
         raise LimitExceeded(f"an entry of payload.{key} is longer than {max_bytes} bytes", limit="id_bytes")
     return list(dict.fromkeys(value))
 

@@ -68,6 +68,9 @@ RESERVED = frozenset(
     }
 )
 
+#: What everyone may send, whatever its capabilities: answers to what others have asked or given.
+ALWAYS_ALLOWED = frozenset({MCP_RESPONSE, "capability/grant-ack"})
+
 #: What a paused participant may still send: acknowledgements, status and resume.
 WHILE_PAUSED = frozenset(
     {

@@ -43,6 +43,8 @@ class Joined(Record, tag="joined"):
     transport: str
     resumed: bool = False
     replaced: bool = False
+    continues: bool = False
+    """It goes on where it was, and so do the sequence numbers of its data."""
 
 
 class Left(Record, tag="left"):

@@ -171,15 +171,12 @@ def _stream_opened(space: str, record: StreamOpened) -> _Told:
         status=record.status,
         last_seq=record.seq,
         alias=record.alias,
+        announced=record.status != Status.LIVE,
         formats=record.formats,
         conditions={},
     )
     if record.status == Status.LIVE:
         return kinds.STREAM_OPEN, described, [record.owner], record.request_id, None
-    described["capabilities"] = {
-        "read": kinds.READ_PROJECTION + record.stream_id,
-        "write": kinds.WRITE_PROJECTION + record.stream_id,
-    }
     mirror = described["namespace"]
     return kinds.STREAM_READY, {"stream": described}, None, record.request_id, mirror
 
@@ -188,7 +185,7 @@ def _stream_ended(space: str, record: StreamEnded) -> _Told | None:
     if record.by != kinds.GATEWAY:
         return None
     mirror = namespace(space, record.stream_id)
-    stream = {"stream_id": record.stream_id, "namespace": mirror}
+    stream = _names(space, record.stream_id)
     if record.how == "failed":
         payload = {"stream": stream, "code": record.code, "message": record.message}
         return kinds.STREAM_ERROR, payload, None, None, mirror
@@ -197,7 +194,7 @@ def _stream_ended(space: str, record: StreamEnded) -> _Told | None:
 
 
 def _write_granted(space: str, record: WriteGranted) -> _Told:
-    payload = _right_changed(record)
+    payload = _right_changed(space, record)
     payload["authorized_writers"] = record.authorized_writers
     if record.conditions is not None:
         payload["conditions"] = record.conditions
@@ -205,7 +202,7 @@ def _write_granted(space: str, record: WriteGranted) -> _Told:
 
 
 def _write_revoked(space: str, record: WriteRevoked) -> _Told:
-    payload = _right_changed(record)
+    payload = _right_changed(space, record)
     payload["authorized_writers"] = record.authorized_writers
     return kinds.WRITE_REVOKED, payload, None, record.request_id, None
 
@@ -218,32 +215,39 @@ def _ownership_transferred(space: str, record: OwnershipTransferred) -> _Told:
         "authorized_writers": record.authorized_writers,
         "reason": record.reason,
         "by": record.by,
+        "stream": _names(space, record.stream_id),
     }
     return kinds.OWNERSHIP_TRANSFERRED, payload, None, record.request_id, None
 
 
 def _read_granted(space: str, record: ReadGranted) -> _Told:
-    return kinds.READ_GRANTED, _readers_changed(record), None, record.request_id, None
+    return kinds.READ_GRANTED, _readers_changed(space, record), None, record.request_id, None
 
 
 def _read_revoked(space: str, record: ReadRevoked) -> _Told:
-    return kinds.READ_REVOKED, _readers_changed(record), None, record.request_id, None
+    return kinds.READ_REVOKED, _readers_changed(space, record), None, record.request_id, None
 
 
-def _readers_changed(record: ReadGranted | ReadRevoked) -> dict[str, Any]:
-    payload = _right_changed(record)
+def _readers_changed(space: str, record: ReadGranted | ReadRevoked) -> dict[str, Any]:
+    payload = _right_changed(space, record)
     if record.authorized_readers is not None:
         payload["authorized_readers"] = record.authorized_readers
     return payload
 
 
-def _right_changed(record: WriteGranted | WriteRevoked | ReadGranted | ReadRevoked) -> dict[str, Any]:
+def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted | ReadRevoked) -> dict[str, Any]:
     return {
         "stream_id": record.stream_id,
         "participant_id": record.participant,
         "reason": record.reason,
         "by": record.by,
+        "stream": _names(space, record.stream_id),
     }
+
+
+def _names(space: str, stream_id: str) -> dict[str, str]:
+    """What every envelope about a stream carries, so that observers can filter by prefix (seed 003)."""
+    return {"stream_id": stream_id, "namespace": namespace(space, stream_id)}
 
 
 _TELLERS: dict[type[Record], Callable[[str, Any], _Told | None]] = {

@@ -26,17 +26,14 @@ Timer = tuple[str, str, str]
 
 
 class Participant(msgspec.Struct):
-    """Somebody who is present. ``session`` is the seq of the join that this connection made."""
+    """Somebody who is present. ``session`` is the seq of the join that this connection made,
+    ``counting_since`` that of the join since which its sequence numbers grow."""
 
     id: str
     session: int
     transport: str
+    counting_since: int
     connected: bool = True
-    paused_until: int | None = None
-    """Microseconds; -1: until somebody resumes."""
-
-    def is_paused(self, now: int) -> bool:
-        return self.paused_until is not None and (self.paused_until < 0 or now < self.paused_until)
 
 
 class WriteRight(msgspec.Struct):
@@ -61,11 +58,12 @@ class Stream(msgspec.Struct):
     readers: tuple[str, ...] | None
     auto_grant: list[str]
     alias: str | None
+    announced: bool
     formats: list[dict[str, Any]]
     frames: int = 0
     last_seq: int = 0
     sequences: dict[str, tuple[int, int]] = {}
-    """writer -> (session, last sequence) of its ``stream/data``. Outlives a revoke: a writer that is
+    """writer -> (counting since, last sequence) of its ``stream/data``. Outlives a revoke: a writer that is
     granted again within its session goes on counting."""
     version: int = 0
     """Grows with every change of rights or status, so that caches know when to look again."""
@@ -112,6 +110,8 @@ class SpaceState:
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
     participants: dict[str, Participant] = field(default_factory=dict)
+    paused: dict[str, int] = field(default_factory=dict)
+    """Until when (microseconds; -1: until somebody resumes), here or not."""
     first_joins: dict[str, int] = field(default_factory=dict)
     """Since when somebody may know what happened here: nothing older is ever sent again."""
     connected: int = 0
@@ -160,6 +160,10 @@ class SpaceState:
         """Connected, or suspended and expected back."""
         return participant in self.participants
 
+    def is_paused(self, participant: str, now: int) -> bool:
+        until = self.paused.get(participant)
+        return until is not None and (until < 0 or now < until)
+
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)
         return present is not None and present.connected
@@ -204,6 +208,7 @@ class SpaceState:
             status=str(stream.status),
             last_seq=stream.last_seq,
             alias=stream.alias,
+            announced=stream.announced,
             formats=stream.formats,
             conditions=conditions,
         )
@@ -242,6 +247,7 @@ def describe_stream(
     status: str,
     last_seq: int,
     alias: str | None,
+    announced: bool,
     formats: list[dict[str, Any]],
     conditions: dict[str, Any],
 ) -> dict[str, Any]:
@@ -249,7 +255,7 @@ def describe_stream(
     request, then the gateway's own, which nothing in a request can override."""
     described: dict[str, Any] = {
         **request,
-        "direction": request.get("direction", "upload"),
+        "direction": request.get("direction") or "upload",
         "stream_id": stream_id,
         "namespace": namespace(space, stream_id),
         "owner": owner,
@@ -260,6 +266,11 @@ def describe_stream(
         "encoding": encoding_of(request),
         "last_seq": last_seq,
     }
+    if announced:
+        described["capabilities"] = {
+            "read": kinds.READ_PROJECTION + stream_id,
+            "write": kinds.WRITE_PROJECTION + stream_id,
+        }
     for key, value in (
         ("alias", alias),
         ("authorized_readers", None if readers is None else list(readers)),

@@ -24,6 +24,7 @@ from mewstream.protocol.errors import (
 )
 from mewstream.protocol.formats import parse_formats
 from mewstream.protocol.identifiers import (
+    byte_length,
     describe,
     id_list,
     is_valid_alias,
@@ -68,7 +69,7 @@ def stream_reference(payload: dict[str, Any], max_bytes: int) -> str | None:
             named.append(nested["stream_id"])
     if not named:
         return None
-    if any(not isinstance(name, str) or not name or len(name) > max_bytes for name in named):
+    if any(not isinstance(name, str) or not name or byte_length(name) > max_bytes for name in named):
         raise ValidationFailed("stream_id must be a non-empty string", field="stream_id")
     if len(set(named)) > 1:
         raise ValidationFailed("payload.stream_id and payload.stream.stream_id differ", field="stream_id")
@@ -141,9 +142,9 @@ def capability_violation(
 def name_stream(space: str, envelope: Envelope, stream: Stream, *, nested: bool) -> None:
     """Fill in what a sender may leave out, so that everyone is told the same canonical names."""
     payload = envelope.payload
-    if nested or isinstance(payload.get("stream"), dict):
+    if nested or stream.announced or isinstance(payload.get("stream"), dict):
         names = {"stream_id": stream.id, "namespace": namespace(space, stream.id)}
-        payload["stream"] = {**payload.get("stream", {}), **names}
+        payload["stream"] = {**(payload.get("stream") or {}), **names}
         if envelope.context is None:
             envelope.context = msgspec.Raw(encode_json(names["namespace"]))
     if not nested or "stream_id" in payload:
@@ -292,6 +293,7 @@ def _start(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _complete(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    optional_text(envelope.payload, "reason")
     stream = find_stream(ledger, envelope)
     _end(ledger, sender, envelope, stream, "completed", nested=True)
 
@@ -303,36 +305,40 @@ def _fail(ledger: Ledger, sender: str, envelope: Envelope) -> None:
             raise ValidationFailed(
                 f"stream/error needs payload.{key}, a non-empty string, got {describe(value)}", field=key
             )
+    optional_text(envelope.payload, "reason")
     stream = find_stream(ledger, envelope)
     _end(ledger, sender, envelope, stream, "failed", nested=True)
 
 
 def _close(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state = ledger.state
+    optional_text(envelope.payload, "reason")
     if stream_reference(envelope.payload, state.limits.id_bytes) is not None:
         stream = find_stream(ledger, envelope)
     else:
-        stream = _stream_by_correlation(state, envelope)
+        stream = _stream_by_correlation(state, sender, envelope)
     _end(ledger, sender, envelope, stream, "closed", nested=False)
 
 
-def _stream_by_correlation(state: SpaceState, envelope: Envelope) -> Stream:
-    """A close may name the request or the open message instead of the stream (decision 8)."""
+def _stream_by_correlation(state: SpaceState, sender: str, envelope: Envelope) -> Stream:
+    """A close may name the request or the open message instead of the stream (decision 8). Ids of
+    requests are their senders' choice: one's own stream is meant before another's."""
     correlated = set(envelope.correlation_id or ())
     if not correlated:
         raise ValidationFailed(
             "stream/close needs payload.stream_id, or a correlation_id to the request or the open",
             field="stream_id",
         )
-    for stream in state.streams.values():
-        if stream.request_id in correlated or stream.open_id in correlated:
-            return stream
-    raise stream_not_found(min(correlated))
+    matching = [
+        stream for stream in state.streams.values() if stream.request_id in correlated or stream.open_id in correlated
+    ]
+    if not matching:
+        raise stream_not_found(min(correlated))
+    return max(matching, key=lambda stream: (stream.open_id in correlated, stream.owner == sender))
 
 
 def _end(ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, how: str, *, nested: bool) -> None:
     payload = envelope.payload
-    reason = optional_text(payload, "reason")
     check_transition(ledger.state, stream, envelope.kind, sender)
     name_stream(ledger.state.id, envelope, stream, nested=nested)
     accepted = ledger.accept(sender, envelope, stream_id=stream.id)
@@ -344,7 +350,7 @@ def _end(ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, how: s
         by=sender,
         code=payload.get("code") if how == "failed" else None,
         message=payload.get("message") if how == "failed" else None,
-        reason=reason,
+        reason=payload.get("reason"),
     )
 
 
@@ -361,12 +367,8 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         raise InvalidOperation("the right of an owner cannot be conditional", stream_id=stream.id)
     if expires_at is not None and expires_at <= ledger.now:
         raise InvalidOperation("conditions.expires_at has passed already", stream_id=stream.id)
-    if participant not in stream.writers and len(stream.writers) >= state.limits.writers_per_stream:
-        raise LimitExceeded(
-            f"{stream.id} has its {state.limits.writers_per_stream} writers",
-            limit="writers_per_stream",
-            stream_id=stream.id,
-        )
+    if participant not in stream.writers:
+        _check_writers(state, stream)
     _require_present(state, participant)
     name_stream(state.id, envelope, stream, nested=False)
     accepted = ledger.accept(sender, envelope, stream_id=stream.id)
@@ -384,6 +386,15 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         max_frames=max_frames,
         request_id=accepted.id,
     )
+
+
+def _check_writers(state: SpaceState, stream: Stream) -> None:
+    if len(stream.writers) >= state.limits.writers_per_stream:
+        raise LimitExceeded(
+            f"{stream.id} has its {state.limits.writers_per_stream} writers",
+            limit="writers_per_stream",
+            stream_id=stream.id,
+        )
 
 
 def _conditions(value: Any) -> tuple[int | None, int | None, dict[str, Any] | None]:
@@ -450,9 +461,13 @@ def _transfer(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         raise ValidationFailed("payload.retain_write must be true or false", field="retain_write")
     stream = find_stream(ledger, envelope)
     check_transition(state, stream, envelope.kind, sender)
-    _require_present(state, new_owner)
+    # Who is not here cannot write, so there is nothing to retain.
+    retain = retain and state.is_present(stream.owner)
     if new_owner != stream.owner:
         _check_ownable(state, new_owner)
+        if retain and new_owner not in stream.writers:
+            _check_writers(state, stream)
+    _require_present(state, new_owner)
     name_stream(state.id, envelope, stream, nested=False)
     accepted = ledger.accept(sender, envelope, stream_id=stream.id)
     _write_transfer(
@@ -560,8 +575,9 @@ def _without(stream: Stream, participant: str) -> list[str]:
 
 def auto_grants_on_join(ledger: Ledger, participant: str) -> None:
     """Standing grants of streams that were opened before this participant came (decision 18)."""
+    most = ledger.state.limits.writers_per_stream
     for stream in ledger.state.streams.values():
-        if participant in stream.auto_grant and participant not in stream.writers:
+        if participant in stream.auto_grant and participant not in stream.writers and len(stream.writers) < most:
             ledger.write(
                 WriteGranted,
                 ledger.records[0].seq,

@@ -9,6 +9,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)\Z")
 
+_FIRST = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
 SECOND = 1_000_000
 
 
@@ -24,6 +27,8 @@ def parse_rfc3339(text: str) -> int | None:
     # Python takes at most six digits of a fraction.
     trimmed = re.sub(r"(\.\d{6})\d+", r"\1", text.upper().replace(" ", "T"))
     try:
-        return (datetime.fromisoformat(trimmed) - _EPOCH) // _MICROSECOND
+        micros = (datetime.fromisoformat(trimmed) - _EPOCH) // _MICROSECOND
     except (ValueError, OverflowError):
         return None
+    # A time zone can push a time out of the years that can be written.
+    return micros if _FIRST <= micros <= _LAST else None

@@ -1,7 +1,8 @@
 """Why the gateway closes a connection, as codes that tell a client what to do next.
 
 4000 to 4499: the client may reconnect. 4500 to 4999: it must not without a change of its own.
-Clients that join without ``extensions`` know the standard codes only, so a drain is 1001 to them.
+Clients that join without ``extensions`` know the standard codes only, so a drain is 1001 to them;
+whoever never joined gets standard codes where there are some.
 ``docs/protocol.md`` shows this table; a test keeps the two the same.
 """
 
@@ -33,7 +34,7 @@ class CloseReason(Enum):
     REPLACED = Close(4502, 4502, "replaced: the same participant connected again")
     PROTOCOL_ERROR = Close(4503, 4503, "not a join: the first message identifies the participant")
     UNKNOWN_SPACE = Close(4504, 4504, "this gateway has no such space, or serves several and none was named")
-    JOIN_TIMEOUT = Close(4505, 1008, "no join within the time allowed")
+    JOIN_TIMEOUT = Close(1008, 1008, "no join within the time allowed")
     INVALID_TEXT = Close(1007, 1007, "a text message that is not UTF-8")
     TOO_BIG = Close(1009, 1009, "the message is larger than this gateway takes")
     BAD_FRAGMENTS = Close(1002, 1002, "fragments out of order")

@@ -19,6 +19,7 @@ import msgspec
 
 from mewstream.gateway.identity import is_usable_token
 from mewstream.gateway.yamlfile import MAX_SECONDS, YamlValue, describe_kind, describe_number, one_line, read_yaml
+from mewstream.journal.settings import JournalSettings
 from mewstream.protocol.capabilities import Capabilities
 from mewstream.protocol.errors import ConfigError, ValidationFailed
 from mewstream.protocol.identifiers import flaw_in_id, flaw_in_participant_id
@@ -42,6 +43,8 @@ _GATEWAY_KEYS = (
     "ping_interval",
     "join_timeout",
     "drain_seconds",
+    "public_url",
+    "journal",
 )
 # Limits for which zero means "none at all"; zero is a mistake in the other whole numbers.
 _MAY_BE_ZERO = frozenset({"capability_grants", "invitations", "remembered_ids", "refused_excerpt_bytes"})
@@ -49,7 +52,7 @@ _MAX_RATE = 1e12
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"", "false", "0", "no", "off"})
 
-_Settings = TypeVar("_Settings", Limits, Policies, Delivery)
+_Settings = TypeVar("_Settings", Limits, Policies, Delivery, JournalSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,9 @@ class GatewayConfig:
     ping_interval: float = 20.0
     join_timeout: float = 10.0
     drain_seconds: float = 5.0
+    public_url: str | None = None
+    """How clients reach this gateway, ``ws://`` or ``wss://``; for the ``connection_url`` of an invitation."""
+    journal: JournalSettings = field(default_factory=JournalSettings)
     unused: list[str] = field(default_factory=list)
     """Key paths that were accepted and mean nothing to us; for the caller to log once."""
 
@@ -437,6 +443,12 @@ def _gateway_settings(section: dict[str, YamlValue], directory: Path) -> dict[st
                     settings[f"tls_{name}"] = file = files[name].path_from(directory)
                     if not file.is_file():
                         raise files[name].error(f"found no file {file}, expected a PEM file")
+            case "public_url":
+                settings[key] = url = at.text().rstrip("/")
+                if not url.startswith(("ws://", "wss://")):
+                    raise at.expected("a URL that begins with ws:// or wss://")
+            case "journal":
+                settings[key] = _settings(at, JournalSettings)
             case "allowed_origins":
                 settings[key] = tuple(_origin(each) for each in at.items("a list of origins"))
             case _:

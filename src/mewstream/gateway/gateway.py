@@ -11,9 +11,9 @@ from collections.abc import Coroutine
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from picows import WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
-from yarl import URL
 
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import GatewayConfig
@@ -82,7 +82,7 @@ class Gateway:
                 metrics=self.metrics.space(id),
                 history=self.history.for_space(space),
                 mint_token=lambda participant, id=id: self._mint_token(id, participant),  # type: ignore[misc]
-                connection_url=f"{base_url}/ws?space={URL.build(query={'space': id}).raw_query_string[6:]}",
+                connection_url=f"{config.public_url or base_url}/ws?{urlencode({'space': id})}",
             )
         self._logs = {
             (id, each.id): OutputLog(each.id, each.output_log)
@@ -174,9 +174,10 @@ class Gateway:
         if presented.problem is not None:
             return _http_refusal(401, presented.problem)
         try:
-            space = URL(request.path.decode("ascii"), encoded=True).query.get("space")
+            query = parse_qs(urlsplit(request.path.decode("ascii")).query, max_num_fields=32)
         except (UnicodeDecodeError, ValueError):
             return _http_refusal(400, "the path of the request cannot be read")
+        space = query.get("space", [None])[0]
         listener = WebSocketMember(self, space=space, token=presented.token)
         headers = {}
         if presented.echo_subprotocol is not None:
@@ -248,12 +249,12 @@ class Gateway:
         self._sweeper.cancel()
         peers = list(self.peers)
         random.shuffle(peers)
-        pause = self.config.drain_seconds / len(peers) if peers else 0.0
-        for peer in peers:
+        for place, peer in enumerate(peers):
+            if place:
+                await asyncio.sleep(self.config.drain_seconds / len(peers))
             if peer.space is not None:
                 peer.space.suspend(peer, "drain")
             peer.close(CloseReason.DRAINING)
-            await asyncio.sleep(pause)
         if self.peers:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class LineFile:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab") as file:
+            with open(self._path, "ab", opener=_private) as file:
                 file.write(b"\n".join(lines) + b"\n")
         except OSError as error:
             if not self._failing:
@@ -51,6 +52,10 @@ class LineFile:
             self._failing = True
         else:
             self._failing = False
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 class History:

@@ -45,6 +45,7 @@ FEATURES = (
 )
 MAX_MESSAGES = 1_000
 MAX_THROTTLES = 10_000
+_LARGEST = web.AppKey("largest", int)
 
 
 class HttpError(Exception):
@@ -63,6 +64,7 @@ class HttpApi:
         # aiohttp refuses what is larger than any space would take; each space then has its own limit.
         largest = max(space.limits.message_bytes for space in gateway.config.spaces.values())
         self.application = web.Application(client_max_size=largest, middlewares=[_errors_as_envelopes])
+        self.application[_LARGEST] = largest
         routes = self.application.router
         routes.add_get("/health", self.health)
         routes.add_get("/metrics", self.metrics)
@@ -246,8 +248,8 @@ async def _errors_as_envelopes(request: web.Request, handler: Handler) -> web.St
         return _error(error.status, error.flaw)
     except PeerError as flaw:
         return _error(flaw.http_status, flaw)
-    except web.HTTPRequestEntityTooLarge as error:
-        return _error(413, _too_large(int(getattr(error, "max_size", 0) or 0)))
+    except web.HTTPRequestEntityTooLarge:
+        return _error(413, _too_large(request.app[_LARGEST]))
     except web.HTTPException as error:
         return _error(error.status, ValidationFailed(f"{request.method} {request.path[:80]}: {error.reason}"))
 

@@ -23,6 +23,8 @@ CLOSE_TIMEOUT = 2.0
 #: A slow peer earns back a tenth of the time for which it held up its writers.
 PAUSE_CREDIT_RATE = 0.1
 _CHUNK = 64 << 10
+#: What a queued message costs beside its bytes: a flood of tiny ones must not outgrow the limit.
+_ENTRY_BYTES = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ class Outbound:
                 if parcel.stream is not None:
                     # Entries leave both queues from the same end, so this is the first droppable one.
                     self._droppable.popleft()
-                self._queued_bytes -= parcel.size
+                self._queued_bytes -= parcel.size + _ENTRY_BYTES
                 pieces += parcel.pieces(self.positions)
                 size += parcel.size
             if pieces:
@@ -164,11 +166,11 @@ class Outbound:
     def _enqueue(self, parcel: Parcel) -> None:
         if self.closing is not None:
             return
-        if self._queued_bytes + parcel.size > self._delivery.queue_bytes and not self._make_room(parcel):
+        if self._queued_bytes + parcel.size + _ENTRY_BYTES > self._delivery.queue_bytes and not self._make_room(parcel):
             return
         entry = [parcel]
         self._queue.append(entry)
-        self._queued_bytes += parcel.size
+        self._queued_bytes += parcel.size + _ENTRY_BYTES
         if parcel.stream is not None:
             self._droppable.append(entry)
             if parcel.sender is not None:
@@ -186,11 +188,11 @@ class Outbound:
                 if entry[0].stream == parcel.stream:
                     self._drop(entry)
             self._droppable = deque(entry for entry in self._droppable if entry)
-        limit = self._delivery.queue_bytes
-        while self._droppable and self._queued_bytes + parcel.size > limit:
+        limit = self._delivery.queue_bytes - parcel.size - _ENTRY_BYTES
+        while self._droppable and self._queued_bytes > limit:
             self._drop(self._droppable.popleft())
         self._compact()
-        if self._queued_bytes + parcel.size <= limit:
+        if self._queued_bytes <= limit:
             return True
         if parcel.stream is not None:
             self._count_drop(parcel)
@@ -201,7 +203,7 @@ class Outbound:
     def _drop(self, entry: list[Parcel]) -> None:
         parcel = entry.pop()
         self._dead += 1
-        self._queued_bytes -= parcel.size
+        self._queued_bytes -= parcel.size + _ENTRY_BYTES
         self._count_drop(parcel)
 
     def _count_drop(self, parcel: Parcel) -> None:

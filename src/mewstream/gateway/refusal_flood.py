@@ -35,9 +35,9 @@ class RefusalFlood:
         self._report = report
         self._windows: dict[_Key, _Window] = {}
 
-    def is_first(self, refused: Refused, reference: str, version: int) -> bool:
-        """Whether this refusal is to be reported by itself; if not, it has been counted."""
-        # Names that do not exist share a place: their number is the sender's choice.
+    def is_first(self, refused: Refused, version: int) -> bool:
+        """Whether this refusal is to be reported by itself; if not, it has been counted. ``version`` 0:
+        there is no such stream. Those share a place, for their number is the sender's choice."""
         key = (refused.stream_id or "" if version else "", refused.code, version)
         window = self._windows.get(key)
         if window is not None:

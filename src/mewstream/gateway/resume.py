@@ -1,8 +1,8 @@
 """Coming back: what a participant has missed, in order and exactly once, or a clear no.
 
 A position is (epoch, seq). It means something as long as this log knows that run of the gateway and
-still has what came after it. A run that was killed may have told its clients of a few frames that
-it had not written: whoever saw those goes on at the first record of the next run.
+still has that seq and what came after it. A run that was killed may have told its clients of a few
+frames that it had not written: who has seen those is told that they did not survive.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ def position(state: SpaceState, participant: str, resume: Resume, limit: int) ->
     if resume.epoch not in state.epochs:
         raise CannotResume("the position is of another journal, or of a run that is forgotten")
     end = min((first - 1 for first in state.epochs.values() if first > state.epochs[resume.epoch]), default=state.seq)
+    if resume.seq > end:
+        raise CannotResume(f"the log of that run ends at {end}: what came after it did not survive")
     first_join = state.first_joins.get(participant)
     if first_join is None:
         raise CannotResume("you have not been in this space before")
-    after = max(min(resume.seq, end), first_join)
+    after = max(resume.seq, first_join)
     if state.seq - after > limit:
         raise CannotResume(f"{state.seq - after} records were missed, at most {limit} are sent again")
     return after

@@ -12,10 +12,11 @@ import errno
 import gc
 import logging
 import signal
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import uvloop
 from aiohttp import web
@@ -28,9 +29,20 @@ from mewstream.gateway.http import HttpApi
 from mewstream.protocol.errors import ConfigError
 
 log = logging.getLogger("mewstream.gateway")
-#: picows tells every connection at level INFO; its warnings concern us.
-_picows_log = logging.getLogger("mewstream.picows")
-_picows_log.setLevel(logging.ERROR)
+_picows_logger = logging.getLogger("mewstream.picows")
+_picows_logger.setLevel(logging.ERROR)
+
+
+class _PicowsLog(logging.LoggerAdapter[logging.Logger]):
+    """What picows says of our own mistakes. A peer's mistake is answered on the wire; in the log it
+    would only be a way to fill a disk."""
+
+    def error(self, msg: object, *args: object, **kwargs: Any) -> None:
+        if not str(msg).startswith("WS parser error"):
+            super().error(msg, *args, **kwargs)
+
+
+_picows_log = _PicowsLog(_picows_logger)
 
 MAX_REQUEST_HEAD = 16 << 10
 HEAD_TIMEOUT = 10.0
@@ -99,7 +111,8 @@ class Doorman(asyncio.Protocol):
             20,
             WSAutoPingStrategy.PING_WHEN_IDLE,
             False,  # and pongs by itself, so that nothing is written around Outbound
-            self._gateway.largest_message,
+            # Twice: so that what is somewhat too large is read, and refused in words.
+            2 * self._gateway.largest_message,
             None,
             READ_BUFFER,
         )
@@ -144,7 +157,7 @@ async def serve(
     host, port = listening.host, listening.port
     gateway = Gateway(
         config,
-        base_url=f"{'wss' if tls else 'ws'}://{host}:{port}",
+        base_url=f"{'wss' if tls else 'ws'}://{_reachable(host)}:{port}",
         working_directory=working_directory or Path.cwd(),
     )
     runner = web.AppRunner(HttpApi(gateway).application, access_log=None)
@@ -162,6 +175,11 @@ async def serve(
         listening.server.close()
         await gateway.drain()
         await runner.cleanup()
+
+
+def _reachable(host: str) -> str:
+    """A wildcard is nothing to connect to: gateway.public_url says better, the machine's name is a guess."""
+    return socket.gethostname() if host in ("0.0.0.0", "[::]") else host  # noqa: S104
 
 
 class _Listening:

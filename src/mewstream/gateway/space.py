@@ -91,7 +91,7 @@ class Space:
         self._loop = loop
         self._recorder = recorder
         self._recent = RecentRecords()
-        self._history = history
+        self._history_log = history
         self._mint_token = mint_token
         self._connection_url = connection_url
         self._outbox = Outbox(loop, config.delivery.flush_bytes, lambda done: recorder.commit(self.id, done))
@@ -129,7 +129,9 @@ class Space:
             return JoinRefused(_cannot_record(), CloseReason.JOURNAL_UNAVAILABLE)
         now = self._clock()
         self._run_due(now)
-        decision = decide(self.state, now, commands.Join(member.participant, member.transport_name))
+        decision = decide(
+            self.state, now, commands.Join(member.participant, member.transport_name, member.is_reconnect)
+        )
         if isinstance(decision.records[0], Refused):
             refused = decision.records[0]
             self._commit(decision.records)
@@ -193,7 +195,7 @@ class Space:
         if isinstance(last, Refused):
             stream = self.state.find_stream(reference)
             self.metrics.refused(last.code)
-            if len(records) == 1 and not member.flood.is_first(last, reference, stream.version + 1 if stream else 0):
+            if len(records) == 1 and not member.flood.is_first(last, stream.version + 1 if stream else 0):
                 return
         self._commit(records)
         self._set_timer()
@@ -240,7 +242,12 @@ class Space:
     async def committed(self) -> None:
         """Wait until what has happened so far is as safe as was asked for."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self._recorder.commit(self.id, lambda: done.done() or done.set_result(None))
+
+        def committed() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self._recorder.commit(self.id, committed)
         await done
 
     def _unavailable(self, command: commands.Command) -> Decision:
@@ -261,9 +268,9 @@ class Space:
             id=envelope.id if envelope is not None else None,
         )
         self.metrics.refused(flaw.code)
-        if (member := self.members.get(command.sender)) is not None:
-            if envelope is not None or member.flood.is_first(refused, "", 0):
-                self._send_unrecorded(member, refused)
+        member = self.members.get(command.sender)
+        if member is not None and (envelope is not None or member.flood.is_first(refused, 0)):
+            self._send_unrecorded(member, refused)
         return Decision([refused])
 
     def _send_unrecorded(self, member: Member, refused: Refused) -> None:
@@ -471,16 +478,15 @@ class Space:
 
     def _tell(self, record: Record) -> None:
         self.metrics.record(record)
+        if self._history_log.enabled:
+            self._history_log.recorded(record, self._transport_of(record))
         body = render(self.id, self.state.epoch, record)
         if body is not None:
             private = private_to(record)
-            if private is not None:
-                if (member := self.members.get(private)) is not None:
-                    self._send_to(member, body, record.seq)
-            else:
+            if private is None:
                 self._send_to_all(body, record)
-        if self._history.enabled:
-            self._history.recorded(record, self._transport_of(record))
+            elif (member := self.members.get(private)) is not None:
+                self._send_to(member, body, record.seq)
         if isinstance(record, CapabilitiesGranted | CapabilitiesRevoked):
             if (member := self.members.get(record.participant)) is not None:
                 self.welcome(member)
@@ -497,16 +503,16 @@ class Space:
             audience = Audience(member for member in self.members.values() if visible_to(record, member.participant))
         if audience:
             self._outbox.add(Parcel(audience, frames.TEXT, body, with_seq(body, record.seq), record.seq))
-        if self._history.enabled:
+        if self._history_log.enabled:
             for member in self.members.values():
                 if visible_to(record, member.participant):
-                    self._history.delivered(member.participant, member.transport_name, body, record, record.ts)
+                    self._history_log.delivered(member.participant, member.transport_name, body, record, record.ts)
 
     def _send_to(self, member: Member, body: bytes | None, seq: int) -> None:
         if body is not None:
             self._outbox.add(Parcel(Audience((member,)), frames.TEXT, body, with_seq(body, seq), seq))
-            if self._history.enabled:
-                self._history.delivered(member.participant, member.transport_name, body, None, self.state.ts)
+            if self._history_log.enabled:
+                self._history_log.delivered(member.participant, member.transport_name, body, None, self.state.ts)
 
     def _transport_of(self, record: Record) -> str:
         """How a message came in: by the sender's endpoint if that is a socket, else by HTTP."""

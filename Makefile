@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help test test-long check docs serve clean
+.PHONY: help test test-long check docs serve clean bench-journal bench-startup
 
 help:
 	@echo "make test       set up .venv, check the code and run all tests"
@@ -31,6 +31,9 @@ test: check
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long
+
+bench-journal bench-startup: $(STAMP)
+	$(BIN)/python benchmarks/$(if $(filter %journal,$@),journal_cost,startup).py
 
 docs: $(STAMP)
 	$(BIN)/python -m mewstream.protocol.diagram docs/stream-states.md

@@ -54,6 +54,8 @@ class Outbound:
         self.drops: dict[str, Drop] = {}
         self.dropped_frames = 0
         self.closing: CloseReason | None = None
+        self._open = True
+        """Until the gateway closes the connection, or it is lost: nothing is written after that."""
         self.watcher: Watcher | None = None
         self.on_close: Callable[[CloseReason], None] | None = None
         self._loop = loop
@@ -94,7 +96,7 @@ class Outbound:
     # -- sending ----------------------------------------------------------------------------------
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
-        if self.closing is not None:
+        if not self._open:
             return
         if self._behind or self._queue:
             for parcel in parcels:
@@ -103,18 +105,19 @@ class Outbound:
             self._transport.write(data)
 
     def ping(self) -> None:
-        if not self.is_behind and self.closing is None:
+        if self._open and not self.is_behind:
             self._transport.write(wsframes.control(wsframes.OP_PING))
 
     def pong(self, payload: bytes) -> None:
         # A peer that floods us with pings and does not read gets no pongs to pile up.
-        if not self._behind and self.closing is None:
+        if self._open and not self._behind:
             self._transport.write(wsframes.control(wsframes.OP_PONG, payload))
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
         """Say why and end the connection. What was written before is still sent, if the peer reads."""
-        if self.closing is not None:
+        if not self._open:
             return
+        self._open = False
         self.closing = reason
         self._discard()
         text = text or reason.value.text
@@ -127,6 +130,7 @@ class Outbound:
 
     def lost(self) -> None:
         """The connection is gone: nothing waits any longer."""
+        self._open = False
         self._discard()
 
     # -- falling behind ---------------------------------------------------------------------------
@@ -164,7 +168,7 @@ class Outbound:
                 self.watcher.caught_up(self)
 
     def _enqueue(self, parcel: Parcel) -> None:
-        if self.closing is not None:
+        if not self._open:
             return
         if self._queued_bytes + parcel.size + _ENTRY_BYTES > self._delivery.queue_bytes and not self._make_room(parcel):
             return

@@ -132,15 +132,17 @@ class JournalRecorder:
     # -- appending and committing -----------------------------------------------------------------
 
     def append(self, space: str, record: Record) -> None:
-        lane = self._lane(space)
-        self._journal.append(space, record)
+        if self._closing:
+            return  # whoever leaves after the end was suspended before it
+        lane = self._lane_of.get(space) or self._lane(space)
+        lane.partition.append(space, self.epoch, record)
         if lane.flush_timer is None and not self.failing:
             lane.flush_timer = self._loop.call_later(self._settings.flush_interval, self._flush_due, lane)
         elif lane.partition.pending_bytes >= self._settings.flush_bytes:
             self._flush(lane)
 
     def commit(self, space: str, done: Callable[[], None]) -> None:
-        if self._settings.durability == "none":
+        if self._settings.durability == "none" or self._closing:
             done()
             return
         lane = self._lane(space)
@@ -299,6 +301,9 @@ class JournalRecorder:
             for lane in self._lanes:
                 lane.partition.flush()
                 lane.partition.sync()
+                waiting, lane.unwritten, lane.unsynced = lane.unsynced + lane.unwritten, [], []
+                for done in waiting:
+                    done()
                 if lane.partition.next_offset > lane.snapshot_at or not self._journal.snapshot_offsets()[lane.number]:
                     self._journal.write_snapshot(*self._journal.encode_snapshot(lane.number, self._states()))
         except OSError as error:

@@ -49,6 +49,8 @@ HEAD_TIMEOUT = 10.0
 BACKLOG = 4096
 #: picows starts with this much and grows as it must: thousands of idle connections stay small.
 READ_BUFFER = 4096
+#: Messages make many short-lived objects and no cycles: the collector has little to find.
+GC_THRESHOLDS = (20_000, 20, 20)
 
 
 class Doorman(asyncio.Protocol):
@@ -167,6 +169,7 @@ async def serve(
     for name in config.unused:
         log.warning("%s is accepted and not used: it concerns the reference's process manager", name)
     gc.freeze()  # what is there now stays: the collector need not look at it again
+    gc.set_threshold(*GC_THRESHOLDS)
     announce(f"mewstream listening on {scheme}://{host}:{port}")
     try:
         await stop.wait()

@@ -29,17 +29,20 @@ from mewstream.journal.schema import Entry
 from mewstream.journal.segments import SegmentName
 from mewstream.protocol import snapshot
 from mewstream.protocol.fold import apply
-from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
+from mewstream.protocol.records import Record
 from mewstream.protocol.state import SpaceState
 
 log = logging.getLogger("mewstream.journal")
 
 DEFAULT_PARTITIONS = 4
 DEFAULT_SEGMENT_BYTES = 64 << 20
-#: What a row costs beside its data, for counting what waits.
-_ROW_BYTES = 190
 _SNAPSHOT = re.compile(r"snapshot-(\d{20})\.json\Z")
 KEPT_SNAPSHOTS = 2
+
+
+def snapshot_files(directory: Path) -> list[Path]:
+    """The snapshots of a partition, oldest first."""
+    return sorted(file for file in directory.glob("snapshot-*.json") if _SNAPSHOT.match(file.name))
 
 
 class _SnapshotFile(msgspec.Struct):
@@ -107,10 +110,7 @@ class LocalJournal:
         return self.partitions[partition_of(space, len(self.partitions))]
 
     def append(self, space: str, record: Record) -> None:
-        size = _ROW_BYTES
-        if isinstance(record, Frame | EnvelopeAccepted):
-            size += len(record.data)
-        self.partition(space).append(space, self.identity.epoch, record, size)
+        self.partition(space).append(space, self.identity.epoch, record)
 
     def close(self) -> None:
         """Write what waits, sync it, and let another have the directory."""
@@ -149,7 +149,7 @@ class LocalJournal:
         directory = self.root / f"p{number}"
         for file in sorted(directory.glob("snapshot-*.json"), reverse=True):
             try:
-                offset, states = self._read_snapshot(file)
+                offset, states = read_snapshot(file, self.identity.id)
             except (OSError, ValueError) as flaw:
                 log.warning("%s is not used: %s", file, flaw)
                 continue
@@ -157,19 +157,6 @@ class LocalJournal:
                 return offset, states
             log.warning("%s is not used: it is ahead of the journal", file)
         return self.identity.pruned.get(number, 0), {}
-
-    def _read_snapshot(self, file: Path) -> tuple[int, dict[str, SpaceState]]:
-        checksum, _, body = file.read_bytes().partition(b"\n")
-        if checksum != b"%08x" % zlib.crc32(body):
-            raise ValueError("its checksum is wrong")
-        try:
-            content = msgspec.json.decode(body, type=_SnapshotFile)
-        except msgspec.MsgspecError as flaw:
-            raise ValueError(str(flaw)) from None
-        if content.journal != self.identity.id:
-            raise ValueError("it is of another journal")
-        states = [snapshot.load(bytes(raw)) for raw in content.states]
-        return content.offset, {state.id: state for state in states}
 
     def encode_snapshot(self, number: int, states: Mapping[str, SpaceState]) -> tuple[Path, bytes]:
         """A snapshot of a partition at its end, and where it goes. All its records must be flushed."""
@@ -227,6 +214,22 @@ class LocalJournal:
         for partition in self.partitions:
             partition.closed = []
         return waiting
+
+
+def read_snapshot(file: Path, journal: str) -> tuple[int, dict[str, SpaceState]]:
+    """The states of a partition's spaces, and the offset at which they held. Raises
+    :class:`ValueError` where the file is no sound snapshot of the journal with this identity."""
+    checksum, _, body = file.read_bytes().partition(b"\n")
+    if checksum != b"%08x" % zlib.crc32(body):
+        raise ValueError("its checksum is wrong")
+    try:
+        content = msgspec.json.decode(body, type=_SnapshotFile)
+    except msgspec.MsgspecError as flaw:
+        raise ValueError(str(flaw)) from None
+    if content.journal != journal:
+        raise ValueError("it is of another journal")
+    states = [snapshot.load(bytes(raw)) for raw in content.states]
+    return content.offset, {state.id: state for state in states}
 
 
 def _lock(data: Path) -> int:

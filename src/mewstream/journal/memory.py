@@ -38,6 +38,6 @@ class RecentRecords:
 
 
 def _weight(record: Record) -> int:
-    if isinstance(record, Frame | EnvelopeAccepted):
+    if type(record) is Frame or type(record) is EnvelopeAccepted:
         return len(record.data) + _OVERHEAD
     return 4 * _OVERHEAD

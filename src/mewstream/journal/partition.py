@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,13 +24,16 @@ from mewstream.journal.segments import (
     list_segments,
     read_batch,
 )
-from mewstream.protocol.records import Record
+from mewstream.protocol.records import Frame, Record
 
 log = logging.getLogger("mewstream.journal")
 
 _LOCAL = fs.LocalFileSystem()
 SEALED_BATCH_ROWS = 65_536
 _END_OF_STREAM = 8
+#: What a frame costs beside its data, and about what a control record costs, for counting what waits.
+_ROW_BYTES = 190
+_CONTROL_BYTES = 1024
 
 
 class Partition:
@@ -68,9 +71,9 @@ class Partition:
     def pending_bytes(self) -> int:
         return self._pending_bytes
 
-    def append(self, space: str, epoch: str, record: Record, size: int) -> None:
+    def append(self, space: str, epoch: str, record: Record) -> None:
         self._pending.append((space, epoch, record))
-        self._pending_bytes += size
+        self._pending_bytes += len(record.data) + _ROW_BYTES if type(record) is Frame else _CONTROL_BYTES
 
     def flush(self, *, may_roll: bool = True) -> None:
         """Write what waits as one batch. After an OSError it still waits, and nothing of it counts.
@@ -79,7 +82,7 @@ class Partition:
         if not pending:
             return
         if self._size >= self._segment_bytes and may_roll:
-            self._roll()
+            self.roll()
         batch = encode(pending, self.next_offset)
         data = batch.serialize().to_pybytes()
         entry = entry_for(data, self._size, self.next_offset, len(pending), pending[-1][2].ts)
@@ -119,7 +122,7 @@ class Partition:
         self._files.close(self._data)
         self._files.close(self._index)
 
-    def _roll(self) -> None:
+    def roll(self) -> None:
         """The segment is full: go on in a new one. The old one is synced first, so that only the
         last segment can ever have a torn tail."""
         self.sync()
@@ -243,24 +246,35 @@ class Partition:
         segment = segments.get(name)
         if segment is None:
             return
-        sealed = SegmentName(name.first_offset, sealed=True)
-        entries: list[BatchEntry] = []
-        position = len(HEADER)
-        handle = self._files.open(self.directory / sealed.data_file)
-        try:
-            self._files.truncate(handle, 0)
-            self._files.write_at(handle, HEADER, 0)
-            for rows, last_ts in _large_batches(segment):
-                data = _compressed(rows)
-                first_offset = rows.column("offset")[0].as_py()
-                entries.append(entry_for(data, position, first_offset, rows.num_rows, last_ts))
-                self._files.write_at(handle, data, position)
-                position += len(data)
-            self._files.sync(handle)
-        finally:
-            self._files.close(handle)
-        self._files.replace(self.directory / sealed.index_file, encode_index(entries))
+        write_again(self._files, segment, SegmentName(name.first_offset, sealed=True))
         self._remove_unsealed(name)
+
+
+def write_again(
+    files: Files,
+    segment: Segment,
+    name: SegmentName,
+    change: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows,
+) -> None:
+    """Write the rows of a segment under another name, in large compressed batches. ``change`` may
+    replace rows, and must keep their number, offsets and times. The new index comes last."""
+    directory = Path(segment.directory)
+    entries: list[BatchEntry] = []
+    position = len(HEADER)
+    handle = files.open(directory / name.data_file)
+    try:
+        files.truncate(handle, 0)
+        files.write_at(handle, HEADER, 0)
+        for rows, last_ts in _large_batches(segment):
+            data = _compressed(change(rows))
+            first_offset = rows.column("offset")[0].as_py()
+            entries.append(entry_for(data, position, first_offset, rows.num_rows, last_ts))
+            files.write_at(handle, data, position)
+            position += len(data)
+        files.sync(handle)
+    finally:
+        files.close(handle)
+    files.replace(directory / name.index_file, encode_index(entries))
 
 
 def remove_segment(files: Files, segment: Segment) -> None:

@@ -6,6 +6,8 @@ Everything that people query is a column. What remains of a control record is JS
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -143,13 +145,71 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
 
 def encode(entries: Sequence[tuple[str, str, Record]], first_offset: int) -> pa.RecordBatch:
     """Rows for (space, epoch, record) triples, numbered from ``first_offset``."""
-    rows = [_row(first_offset + place, *entry) for place, entry in enumerate(entries)]
+    batches = []
+    for (space, epoch, plain), run in itertools.groupby(entries, _run):
+        records = [entry[2] for entry in run]
+        rows = _plain_frames if plain else _mixed
+        batches.append(rows(first_offset, space, epoch, records))
+        first_offset += len(records)
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _run(entry: tuple[str, str, Record]) -> tuple[str, str, bool]:
+    """Frames without anything special come in long runs, and most of their columns are constant."""
+    space, epoch, record = entry
+    return space, epoch, type(record) is Frame and record.id is None and record.readers is None
+
+
+def _plain_frames(offset: int, space: str, epoch: str, records: list[Any]) -> pa.RecordBatch:
+    """The hot path: a column is one comprehension, or a slice of a constant."""
+    count = len(records)
+    text, integer = pa.string(), pa.int64()
+    no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
+    frame = _constant("frame", text, count)
+    formats = [record.format_id for record in records]
+    columns = [
+        pa.array(range(offset, offset + count), integer),
+        _constant(space, text, count),
+        pa.array([record.seq for record in records], integer),
+        _constant(epoch, text, count),
+        pa.array([record.ts for record in records], integer).view(_TYPES[_TS]),
+        frame,
+        frame,
+        pa.array([record.sender for record in records], text),
+        no_text,
+        pa.array([record.stream_id for record in records], text),
+        pa.array([record.stream_seq for record in records], integer),
+        pa.array([record.opcode for record in records], pa.int8()),
+        pa.array([record.recipients for record in records], pa.int32()),
+        _constant("accepted", text, count),
+        no_integer,
+        no_integer,
+        no_integer,
+        pa.array(formats, text) if any(formats) else no_text,
+        no_text,
+        pa.array([record.data for record in records], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _constant(value: str | None, type: pa.DataType, count: int) -> pa.Array:
+    return _constants(value, type, max(1024, 1 << (count - 1).bit_length())).slice(0, count)
+
+
+@functools.lru_cache(maxsize=4096)
+def _constants(value: str | None, type: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, type), count)
+
+
+def _mixed(offset: int, space: str, epoch: str, records: list[Record]) -> pa.RecordBatch:
+    rows = [_row(offset + place, space, epoch, record) for place, record in enumerate(records)]
     columns = [pa.array(column, type) for column, type in zip(zip(*rows, strict=True), _TYPES, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _row(offset: int, space: str, epoch: str, record: Record) -> tuple[Any, ...]:
-    if type(record) is Frame:
+    """One row in the order of the columns."""
+    if isinstance(record, Frame):
         detail = None
         if record.id is not None or record.readers is not None:
             detail = _encode_json(_FrameDetail(record.id, record.digest, record.readers)).decode()

@@ -15,7 +15,7 @@ class JournalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """The ``journal`` section of ``gateway`` in space.yaml."""
 
     durability: Durability = "flush"
-    flush_interval: float = 0.005
+    flush_interval: float = 0.01
     """Seconds for which frames may wait to be written together."""
     flush_bytes: int = 1 << 20
     """They are written earlier when so many bytes wait."""

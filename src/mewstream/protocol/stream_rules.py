@@ -155,12 +155,6 @@ def name_stream(space: str, envelope: Envelope, stream: Stream, *, nested: bool)
 
 
 def _request(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    payload = envelope.payload
-    direction = payload.get("direction")
-    if direction not in (None, "upload", "download"):
-        raise ValidationFailed(
-            f"payload.direction must be upload or download, got {describe(direction)}", field="direction"
-        )
     _open(ledger, sender, envelope, Status.LIVE)
 
 
@@ -175,6 +169,11 @@ def _announce(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 def _open(ledger: Ledger, sender: str, envelope: Envelope, status: Status) -> None:
     state, limits, payload = ledger.state, ledger.state.limits, envelope.payload
+    direction = payload.get("direction")
+    if direction not in (None, "upload", "download"):
+        raise ValidationFailed(
+            f"payload.direction must be upload or download, got {describe(direction)}", field="direction"
+        )
     policy = _stream_policy(state, payload)
     target = id_list(payload, "target", max_bytes=limits.id_bytes)
     auto_grant = id_list(payload, "auto_grant", max_bytes=limits.id_bytes) or []

@@ -206,9 +206,7 @@ def test_gateway_logging(files: Files, section: str, history: bool, decisions: b
     assert (space.envelope_history, space.capability_decisions) == (history, decisions)
 
 
-@pytest.mark.parametrize(
-    ("value", "on"), [("true", True), ("TRUE", True), ("1", True), ("false", False), ("", False)]
-)
+@pytest.mark.parametrize(("value", "on"), [("true", True), ("TRUE", True), ("1", True), ("false", False), ("", False)])
 def test_envelope_history_by_environment(files: Files, value: str, on: bool) -> None:
     assert files.space(BASE, {"ENVELOPE_HISTORY": value}).envelope_history is on
 
@@ -216,14 +214,10 @@ def test_envelope_history_by_environment(files: Files, value: str, on: bool) -> 
 def test_process_manager_keys_are_accepted_and_named(files: Files) -> None:
     keys = sorted(PROCESS_MANAGER_KEYS)
     lines = "".join(f"    {key}: {{x: {SECRET}}}\n" for key in keys)
-    text = (
-        f"space: {{id: demo, ui_theme: dark}}\nrouting: x\nparticipants:\n  alice:\n    tokens: [x]\n{lines}"
-    )
+    text = f"space: {{id: demo, ui_theme: dark}}\nrouting: x\nparticipants:\n  alice:\n    tokens: [x]\n{lines}"
     config = files.load(text)
     assert config.unused == ["routing", "space.ui_theme", *(f"participants.alice.{key}" for key in keys)]
-    several = files.load(
-        text, "spaces:\n- space: {id: b}\n  io: 1\n  participants: {bob: {tokens: [y], fifo: true}}"
-    )
+    several = files.load(text, "spaces:\n- space: {id: b}\n  io: 1\n  participants: {bob: {tokens: [y], fifo: true}}")
     assert several.unused[-2:] == [
         f"{files.directory}/space2.yaml: spaces[0].io",
         f"{files.directory}/space2.yaml: spaces[0].participants.bob.fifo",
@@ -327,6 +321,9 @@ def participant(text: str) -> str:
         (f"a: {SECRET}\udcff", ["not UTF-8"]),
         ("a: 1\n---\nb: 2", ["not valid YAML", "document"]),
         ("a: 2024-99-99", ["quotes"]),
+        (f"a: !!bool {SECRET}", ["quotes"]),
+        (f"a: !!timestamp {SECRET}", ["quotes"]),
+        ("a: !!int ''", ["quotes"]),
         ("[" * 5000, ["nested too deeply"]),
         ('a: "\\ud800"', ["a: line 1", "surrogate"]),
         ("a: &x [*x]", ["a[0]: line 1", "alias"]),

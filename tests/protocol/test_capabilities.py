@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
+import re2
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mewstream.protocol import capabilities as module
-from mewstream.protocol.capabilities import (
-    EMPTY,
-    MAX_DEPTH,
-    MAX_NODES,
-    MAX_PATTERNS,
-    MAX_STRING,
-    Capabilities,
-)
+from mewstream.protocol.capabilities import EMPTY, MAX_PATTERNS, Capabilities
 from mewstream.protocol.errors import ValidationFailed
+from mewstream.protocol.patterns import MAX_DEPTH, MAX_NODES, MAX_STRING
 
 
 def allows(pattern: Any, value: Any) -> bool:
     """Whether ``pattern`` for the key ``v`` of a payload matches ``value``."""
     return Capabilities([{"kind": "k", "payload": {"v": pattern}}]).allows("k", {"v": value})
+
+
+def undecided(pattern: Any, value: Any) -> bool:
+    """Whether the budget ends before ``pattern`` is decided: then neither a permission nor a denial lets it pass."""
+    denial = {"kind": "!k", "payload": {"v": pattern}}
+    return not allows(pattern, value) and not Capabilities(["*", denial]).allows("k", {"v": value})
 
 
 def nested(depth: int, leaf: Any) -> Any:
@@ -211,17 +211,16 @@ class TestAnyDepth:
         assert not held.allows("k", nested(20_000, "hay"))
         assert held.allows("j", nested(20_000, {"x": 1}))
 
-    def test_too_much_work_is_denied_in_bounded_time(self) -> None:
+    def test_too_much_work_is_denied(self) -> None:
         pattern: Any = "never"
         for _ in range(20):
             pattern = {"**": pattern}
         deny = Capabilities(["*", {"kind": "!k", "payload": pattern}])
         allow = Capabilities([{"kind": "k", "payload": pattern}])
         payload = {"a": [{"b": number} for number in range(20_000)]}
-        started = time.perf_counter()
         assert not allow.allows("k", payload)
         assert not deny.allows("k", payload)  # a denial that cannot be judged holds
-        assert time.perf_counter() - started < 2
+        assert deny.allows("k", {"a": []})
         assert deny.allows("other", payload)
 
 
@@ -288,35 +287,30 @@ class TestJSONPath:
 
 
 class TestHostileExpressions:
-    @pytest.mark.parametrize(
-        "pattern",
-        [
-            "/(a+)+$/",
-            "/^(a|a)*b$/",
-            "/(.*a){30}c/",
-            "/^(([a-z])+.)+[A-Z]([a-z])+$/",
-            "*a" * 200,
-            "/((a?){30}){30}b/",
-        ],
-    )
-    def test_cannot_hang(self, pattern: str) -> None:
-        held = Capabilities([{"kind": "k", "payload": {"v": pattern}}])
-        started = time.perf_counter()
-        assert not held.allows("k", {"v": "a" * 500_000 + "!"})
-        assert time.perf_counter() - started < 2
+    @pytest.mark.parametrize("pattern", ["/(a+)+$/", "/^(a|a)*b$/", "/^(([a-z])+.)+[A-Z]([a-z])+$/"])
+    def test_need_no_backtracking(self, pattern: str) -> None:
+        """An engine that backtracks takes 2 ** 40,000 steps; here the answer is a no, not a refusal to answer."""
+        assert not allows(pattern, "a" * 40_000 + "!")
+        assert not undecided(pattern, "a" * 40_000 + "!")
+
+    @pytest.mark.parametrize("pattern", ["/(.*a){30}c/", "*a" * 200, "/((a?){30}){30}b/"])
+    def test_large_ones_exhaust_the_budget(self, pattern: str) -> None:
+        assert undecided(pattern, "a" * 500_000 + "!")
+        assert not undecided(pattern, "a" * 500 + "!")
 
     def test_many_texts_share_one_budget(self) -> None:
-        held = Capabilities([{"kind": "k", "payload": {"**": "/((a?){30}){30}b/"}}])
-        started = time.perf_counter()
-        assert not held.allows("k", {"v": ["a" * 5_000] * 200})
-        assert time.perf_counter() - started < 2
+        pattern = {"**": "/((a?){30}){30}b/"}
+        assert not undecided(pattern, {"texts": ["a" * 1_000]})
+        assert undecided(pattern, {"texts": ["a" * 1_000] * 200})
 
-    def test_compiling_is_bounded(self) -> None:
+    def test_compiling_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        compiled = []
+        compile_regex = re2.compile
+        monkeypatch.setattr(re2, "compile", lambda *args: (compiled.append(args), compile_regex(*args))[1])
         expressions = [f"/(a?){{{number % 900 + 1}}}((b?){{30}}){{30}}c/" for number in range(4_000)]
-        started = time.perf_counter()
         with pytest.raises(ValidationFailed, match="too large"):
             Capabilities([{"kind": "k", "payload": {"v": expressions}}])
-        assert time.perf_counter() - started < 2
+        assert len(compiled) < 100
 
     @pytest.mark.parametrize("pattern", ["read_*", "/^a/", "!*.exe", "/(foo|bar)+/"])
     def test_ordinary_patterns_judge_long_texts(self, pattern: str) -> None:
@@ -520,9 +514,8 @@ class TestCovers:
 
     def test_too_much_work_is_not_covered(self) -> None:
         held = held_payload([f"a{number}" for number in range(2_000)])
-        started = time.perf_counter()
+        assert held.covers({"kind": "k", "payload": {"v": ["a1999"] * 5}})
         assert not held.covers({"kind": "k", "payload": {"v": ["a1999"] * 2_000}})
-        assert time.perf_counter() - started < 2
 
 
 # A small alphabet, so that patterns and values meet often.

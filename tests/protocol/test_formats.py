@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
 
 from mewstream.protocol import formats
 from mewstream.protocol.errors import LimitExceeded, ValidationFailed
-from mewstream.protocol.formats import FormatChecker, check_schema, checker_for, parse_formats
+from mewstream.protocol.formats import FormatChecker, checker_for, parse_formats
 from mewstream.protocol.policy import Limits
+from mewstream.protocol.schemas import DIALECT, check_schema
 
 LIMITS = Limits()
 
@@ -99,16 +99,16 @@ class TestDescriptors:
         ("value", "says"),
         [
             ({"id": "a"}, "formats is an object"),
-            (["a"], "formats[0] is a string"),
-            ([{"id": "a"}, {}], "formats[1].id is missing"),
-            ([{"id": ""}], "formats[0].id is an empty string"),
+            (["a"], "formats[0] is the text 'a'"),
+            ([{"id": "a"}, {}], "formats[1].id is nothing"),
+            ([{"id": ""}], "formats[0].id is the text ''"),
             ([{"id": 7}], "formats[0].id is a number"),
             ([{"id": "é" * 65}], "at most 128 bytes"),
             ([{"id": "a"}, {"id": "a"}], "formats[1].id repeats that of formats[0]"),
             ([{"id": "a", "description": 1}], "formats[0].description is a number"),
-            ([{"id": "a", "mime_type": []}], "formats[0].mime_type is an array"),
-            ([{"id": "a", "schema": "string"}], "formats[0].schema is a string"),
-            ([{"id": "a", "schema": []}], "formats[0].schema is an array"),
+            ([{"id": "a", "mime_type": []}], "formats[0].mime_type is a list"),
+            ([{"id": "a", "schema": "string"}], "formats[0].schema is the text 'string'"),
+            ([{"id": "a", "schema": []}], "formats[0].schema is a list"),
         ],
     )
     def test_refused(self, value: Any, says: str) -> None:
@@ -190,16 +190,17 @@ class TestSchemas:
             (doubling(26), "would check one value too often"),
             ({"items": {"items": doubling(3)["$defs"]["d0"]}}, "expected the place of a subschema"),
             ({"items": {"allOf": [{"$ref": "#"}] * 20}}, "would check one value too often"),
+            ({"enum": [*map(str, range(1900)), *range(1900)]}, "would check one value too often"),
+            ({"enum": [number + 0.5 for number in range(1900)]}, "fewer numbers in enum"),
+            ({"required": 1, "dependentRequired": [1], "enum": 1, "patternProperties": 1}, "is not valid JSON Schema"),
         ],
         ids=lambda value: None if isinstance(value, str) else str(type(value).__name__),
     )
     def test_refused(self, schema: Any, says: str) -> None:
-        began = time.perf_counter()
         with pytest.raises(ValidationFailed) as caught:
             check_schema(schema, limits=LIMITS)
         assert says in caught.value.message
         assert len(caught.value.message) < 400
-        assert time.perf_counter() - began < 2
 
     def test_a_long_chain_of_references_is_refused(self) -> None:
         """With 600 steps and 128 levels of content, jsonschema_rs 0.60 overflows the native stack."""
@@ -209,16 +210,14 @@ class TestSchemas:
             check_schema({"$defs": chain, "$ref": "#/$defs/d0"}, limits=LIMITS)
 
     def test_the_analysis_itself_is_bounded(self) -> None:
-        """Each of 300 members leads to 300 others: refused for that, before it takes long."""
+        """Each of 300 members leads to 300 others: refused for the steps that it takes to count them."""
         members = {f"p{i}": {"$ref": "#"} for i in range(300)}
         refs = [{"properties": {f"p{i}": {"$ref": f"#/properties/p{i}"}}} for i in range(300)]
-        began = time.perf_counter()
-        with pytest.raises(ValidationFailed, match=r"entangled|too often"):
+        with pytest.raises(ValidationFailed, match="entangled"):
             check_schema({"properties": members, "allOf": refs}, limits=Limits(schema_bytes=1 << 20))
-        assert time.perf_counter() - began < 3
 
     def test_a_root_id_cannot_pose_as_a_known_schema(self) -> None:
-        schema = {"$id": formats.DIALECT, "$defs": {"core": {"type": "string"}}, "$ref": "#/$defs/core"}
+        schema = {"$id": DIALECT, "$defs": {"core": {"type": "string"}}, "$ref": "#/$defs/core"}
         check_schema(schema, limits=LIMITS)
         assert checker(schema).problems("text") == []
         assert checker(schema).problems(1) != []
@@ -328,10 +327,8 @@ class TestContent:
     def test_what_doubles_with_each_level_has_a_depth(self, schema: Any) -> None:
         """Unbounded, 100 levels of content in 600 bytes would be looked at 2 ** 100 times."""
         check_schema(schema, limits=LIMITS)
-        began = time.perf_counter()
         assert "nested too deep" in checker(schema).problems(nested(100, {}, "a"))[0]
         assert not any("nested too deep" in each for each in checker(schema).problems(nested(6, {}, "a")))
-        assert time.perf_counter() - began < 1
 
     @pytest.mark.parametrize(
         "schema",
@@ -350,19 +347,40 @@ class TestContent:
         [
             ({"items": {"allOf": [{"type": "number"}] * 1000}}, [1] * 400_000),
             ({"items": {"enum": [{"x": n} for n in range(400)]}}, [{"x": 399}] * 60_000),
+            ({"items": {"enum": [*"abcdefghij", *range(100)]}}, [99] * 300_000),
+            ({"items": {"enum": list(range(100))}}, [0.5] * 100_000),
+            ({"items": {"multipleOf": 0.1}}, [5e-324] * 100_000),
+            ({"items": {"multipleOf": 3}}, [10**4000] * 250),
+            ({"items": {"dependentRequired": {"a": [str(n) for n in range(3000)]}}}, [{"a": 1}] * 3_000),
+            ({"uniqueItems": True}, [2**62 + n for n in range(40_000)]),
             ({"pattern": "(a|b)*a(a|b){250}c"}, "abbabaaab" * 100_000),
-            ({"anyOf": [{"items": {"type": "string"}}]}, [1] * 300_000),
-            ({"allOf": [{"type": "string"}] * 300}, [["x" * 100] * 5000]),
-            ({"items": {"type": "string"}}, [1] * 300_000),
         ],
-        ids=["allOf", "enum", "pattern", "anyOf errors", "errors of one large value", "many errors"],
+        ids=lambda value: repr(value)[:50],
     )
     def test_size_times_schema_is_bounded(self, schema: Any, content: Any) -> None:
+        """Each of these takes from seconds to minutes when it is left to jsonschema_rs 0.60."""
         check_schema(schema, limits=LIMITS)
-        check = checker(schema)
-        began = time.perf_counter()
-        assert check.problems(content) != []
-        assert time.perf_counter() - began < 1.5
+        (problem,) = checker(schema).problems(content)
+        assert problem.startswith("too large to be checked against its schema")
+        assert checker(schema).problems_in(json.dumps(content).encode(), text=True) == [problem]
+        small = checker(schema).problems(content[:1])
+        assert not any("too large to be checked" in each for each in small)
+
+    @pytest.mark.parametrize(
+        ("schema", "content"),
+        [
+            ({"anyOf": [{"items": {"type": "string"}}]}, [1] * 300_000),
+            ({"allOf": [{"type": "string"}] * 300}, ["x" * 100] * 200),
+            ({"items": {"type": "string"}}, [1] * 300_000),
+            ({"items": {"dependentRequired": {"a": [str(n) for n in range(3000)]}}}, [{"a": 1}] * 30),
+            ({"items": {"enum": [str(n) for n in range(3000)]}}, [1] * 10_000),
+        ],
+        ids=lambda value: repr(value)[:50],
+    )
+    def test_errors_are_listed_only_where_they_are_few(self, schema: Any, content: Any) -> None:
+        """The library makes all errors before it returns the first."""
+        check_schema(schema, limits=LIMITS)
+        assert checker(schema).problems(content) == ["does not match its schema (too large or too deep to say where)"]
 
     def test_a_megabyte_of_movement_is_checked(self) -> None:
         check = checker({"type": "array", "items": MOVEMENT["schema"]})

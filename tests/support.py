@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 Message = dict[str, Any]
 TIMEOUT = 10.0
+_connections = itertools.count(1)
 
 
 def token_of(participant: str) -> str:
@@ -154,10 +156,13 @@ class Client:
         """Everything that came: envelopes as objects, frames as they were."""
         self._unread: list[Message | str | bytes] = []
         self._counter = 0
+        # A participant that comes back must not repeat the ids of its last connection.
+        self._prefix = next(_connections)
 
     @classmethod
     async def connect(cls, url: str, **options: Any) -> Client:
         options.setdefault("max_size", None)
+        options.setdefault("max_queue", None)  # else a close waits behind what nobody reads
         return cls(await connect(url, ping_interval=None, **options))
 
     async def send_raw(self, data: str | bytes) -> None:
@@ -166,7 +171,7 @@ class Client:
     async def send(self, kind: str, payload: Any = None, **fields: Any) -> str:
         """Send an envelope; the answer is its id."""
         self._counter += 1
-        id = fields.pop("id", f"{self.participant}-{self._counter}")
+        id = fields.pop("id", f"{self.participant}-{self._prefix}-{self._counter}")
         envelope = {"id": id, "kind": kind, "payload": payload if payload is not None else {}, **fields}
         await self.send_raw(json.dumps(envelope))
         return id
@@ -229,7 +234,7 @@ class Client:
     async def settle(self) -> list[Message | str | bytes]:
         """Everything that is on its way: sends a marker and returns what came before its echo."""
         self._counter += 1
-        marker = f"settle-{self.participant}-{self._counter}"
+        marker = f"settle-{self.participant}-{self._prefix}-{self._counter}"
         await self.send_raw(json.dumps({"id": marker, "kind": "mcp/response", "payload": {"marker": marker}}))
         before: list[Message | str | bytes] = []
         while True:

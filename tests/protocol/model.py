@@ -38,8 +38,12 @@ class Model:
         self.ts = 0
         self.opened = 0
         self.people: dict[str, dict[str, Any]] = {}
-        """Those present: ``session`` and ``until`` (None while connected)."""
+        """Those present: ``session``, ``counts`` (the session since which its sequence numbers
+        grow) and ``until`` (None while connected)."""
         self.streams: dict[str, dict[str, Any]] = {}
+        """The ``writers`` of each in the order in which everyone is told: the owner first."""
+        self.grants = 0
+        """How often a right was given: who got one first has stood longest."""
 
     # -- what can be asked of the model ------------------------------------------------------------
 
@@ -77,13 +81,16 @@ class Model:
         self.epoch = epoch
         return self._written(now, [("space-started", epoch)])
 
-    def join(self, now: int, who: str) -> list[Fact]:
+    def join(self, now: int, who: str, *, continues: bool = False) -> list[Fact]:
         how = "new" if not self.present(who) else "replaced" if self.connected(who) else "resumed"
-        self.people.setdefault(who, {}).update(session=self.seq + 1, until=None)
+        session = self.seq + 1
+        counts = self.people[who]["counts"] if continues and self.present(who) else session
+        self.people.setdefault(who, {}).update(session=session, counts=counts, until=None)
         facts: list[Fact] = [("joined", who, how)]
         for id, stream in self.streams.items():
             if stream["owner"] == who:
                 stream["owner_due"] = None
+            self.grants += 1
             if who in stream["auto"] and who not in stream["writers"]:
                 self._set_right(id, who)
                 facts.append(("granted", id, who, set(stream["writers"]), "auto_grant"))
@@ -98,13 +105,14 @@ class Model:
         return self._leave(now, who, "disconnected")
 
     def suspend(self, now: int, who: str) -> list[Fact]:
-        return self._suspend(now, who, self.suspend_for) if self.connected(who) else []
+        """One who was suspended before gets the time again: nobody can come while the gateway is away."""
+        return self._suspend(now, who, self.suspend_for) if self.present(who) else []
 
     def kick(self, now: int, sender: str, who: str) -> list[Fact]:
         if "kick" not in self.may[sender]:
-            return self._refuse(now, sender, "capability_violation")
+            return self.refuse(now, sender, "capability_violation")
         if not self.present(who):
-            return self._refuse(now, sender, "participant_not_found")
+            return self.refuse(now, sender, "participant_not_found")
         return self._written(now, [("envelope", sender)]) + self._leave(now, who, "kicked")
 
     def tick(self, now: int) -> list[Fact]:
@@ -121,7 +129,8 @@ class Model:
         if what == "owner" and stream["on_owner_leave"] == "transfer":
             heirs = [each for each in stream["writers"] if each != stream["owner"] and self.connected(each)]
             if heirs:
-                return self._written(now, [self._hand_over(name, heirs[0], keep=False, reason="owner_left")])
+                heir = min(heirs, key=lambda each: stream["writers"][each]["since"])
+                return self._written(now, [self._hand_over(name, heir, keep=False, reason="owner_left")])
         del self.streams[name]
         return self._written(now, [("ended", name, "failed" if what == "start" else "closed")])
 
@@ -143,9 +152,9 @@ class Model:
     ) -> list[Fact]:
         """``alias`` is None where what was wished is no valid one; ``known`` are all who may come."""
         if ("request" if live else "announce") not in self.may[sender]:
-            return self._refuse(now, sender, "capability_violation")
+            return self.refuse(now, sender, "capability_violation")
         if any(each not in known for each in target):
-            return self._refuse(now, sender, "target_not_found")
+            return self.refuse(now, sender, "target_not_found")
         now = max(now, self.ts)
         self.opened += 1
         id = f"stream-{self.opened}"
@@ -167,6 +176,7 @@ class Model:
             "sequences": {},
             "frames": 0,
         }
+        self.grants += 1
         for writer in (sender, *members):
             self._set_right(id, writer)
         writers = {sender, *members}
@@ -176,18 +186,18 @@ class Model:
     def begin(self, now: int, sender: str, name: str, *, flaw: str | None = None) -> list[Fact]:
         id = self._checked(sender, name, flaw, manager=False)
         if id not in self.streams:
-            return self._refuse(now, sender, id)
+            return self.refuse(now, sender, id)
         if self.streams[id]["live"]:
-            return self._refuse(now, sender, "invalid_operation")
+            return self.refuse(now, sender, "invalid_operation")
         self.streams[id].update(live=True, start_by=None)
         return self._written(now, [("envelope", sender), ("started", id)])
 
     def end(self, now: int, sender: str, name: str, how: str, *, flaw: str | None = None) -> list[Fact]:
         id = self._checked(sender, name, flaw, manager=how == "closed")
         if id not in self.streams:
-            return self._refuse(now, sender, id)
+            return self.refuse(now, sender, id)
         if how == "completed" and not self.streams[id]["live"]:
-            return self._refuse(now, sender, "invalid_operation")
+            return self.refuse(now, sender, "invalid_operation")
         del self.streams[id]
         return self._written(now, [("envelope", sender), ("ended", id, how)])
 
@@ -198,7 +208,7 @@ class Model:
     def close_by_correlation(self, now: int, sender: str, name: str) -> list[Fact]:
         found = self.correlated(name)
         if not found:
-            return self._refuse(now, sender, "stream_not_found")
+            return self.refuse(now, sender, "stream_not_found")
         own = [id for id in found if self.streams[id]["owner"] == sender]
         return self.end(now, sender, (own or found)[0], "closed")
 
@@ -217,23 +227,27 @@ class Model:
     ) -> list[Fact]:
         id = self._checked(sender, name, flaw)
         if id not in self.streams:
-            return self._refuse(now, sender, id)
+            return self.refuse(now, sender, id)
         stream, conditional = self.streams[id], expires_at is not None or max_frames is not None
         if who == stream["owner"] and conditional:
-            return self._refuse(now, sender, "invalid_operation")
+            return self.refuse(now, sender, "invalid_operation")
         if expires_at is not None and expires_at <= max(now, self.ts):
-            return self._refuse(now, sender, "invalid_operation")
+            return self.refuse(now, sender, "invalid_operation")
         if not self.present(who):
-            return self._refuse(now, sender, "participant_not_found")
+            return self.refuse(now, sender, "participant_not_found")
+        if conditional:
+            # What was given under conditions must not come back without them.
+            stream["auto"].discard(who)
+        self.grants += 1
         self._set_right(id, who, expires_at, max_frames)
         return self._written(now, [("envelope", sender), ("granted", id, who, set(stream["writers"]), None)])
 
     def revoke(self, now: int, sender: str, name: str, who: str, *, flaw: str | None = None) -> list[Fact]:
         id = self._checked(sender, name, flaw)
         if id not in self.streams:
-            return self._refuse(now, sender, id)
+            return self.refuse(now, sender, id)
         if who == self.streams[id]["owner"]:
-            return self._refuse(now, sender, "invalid_operation")
+            return self.refuse(now, sender, "invalid_operation")
         self.streams[id]["auto"].discard(who)
         return self._written(now, [("envelope", sender), self._revoke(id, who, None)])
 
@@ -242,9 +256,9 @@ class Model:
     ) -> list[Fact]:
         id = self._checked(sender, name, flaw)
         if id not in self.streams:
-            return self._refuse(now, sender, id)
+            return self.refuse(now, sender, id)
         if not self.present(who):
-            return self._refuse(now, sender, "participant_not_found")
+            return self.refuse(now, sender, "participant_not_found")
         # One who is gone is no writer (decision 6): only the owner's place can be kept for it.
         keep = retain and self.present(self.streams[id]["owner"])
         return self._written(now, [("envelope", sender), self._hand_over(id, who, keep=keep, reason=None)])
@@ -252,11 +266,11 @@ class Model:
     def read(self, now: int, sender: str, name: str, who: str, *, allow: bool, flaw: str | None = None) -> list[Fact]:
         id = self._checked(sender, name, flaw)
         if id not in self.streams:
-            return self._refuse(now, sender, id)
+            return self.refuse(now, sender, id)
         stream = self.streams[id]
         if allow:
             if not self.present(who):
-                return self._refuse(now, sender, "participant_not_found")
+                return self.refuse(now, sender, "participant_not_found")
             if stream["readers"] is not None:
                 stream["readers"].add(who)
         else:
@@ -274,27 +288,27 @@ class Model:
         """A raw frame, or (with a ``sequence``) a ``stream/data``."""
         now = max(now, self.ts)
         if flaw == "shape":
-            return self._refuse(now, sender, "validation_error")
+            return self.refuse(now, sender, "validation_error")
         id = self.find(name)
         if id is None:
-            return self._refuse(now, sender, "stream_not_found")
+            return self.refuse(now, sender, "stream_not_found")
         if flaw == "namespace":
-            return self._refuse(now, sender, "validation_error")
+            return self.refuse(now, sender, "validation_error")
         stream = self.streams[id]
         right = stream["writers"].get(sender)
         if right is None:
-            return self._refuse(now, sender, "unauthorized_stream_write")
+            return self.refuse(now, sender, "unauthorized_stream_write")
         if right["expires_at"] is not None and now >= right["expires_at"]:
             told = self._written(now, [self._revoke(id, sender, "expired")])
-            return told + self._refuse(now, sender, "unauthorized_stream_write")
+            return told + self.refuse(now, sender, "unauthorized_stream_write")
         if not stream["live"]:
-            return self._refuse(now, sender, "invalid_operation")
+            return self.refuse(now, sender, "invalid_operation")
         gap = 0
         if sequence is not None:
-            counter = (sender, self.people[sender]["session"] if self.present(sender) else 0)
+            counter = (sender, self.people[sender]["counts"] if self.present(sender) else 0)
             last = stream["sequences"].get(counter)
             if last is not None and sequence <= last:
-                return self._refuse(now, sender, "sequence_regression")
+                return self.refuse(now, sender, "sequence_regression")
             gap = 0 if last is None else sequence - last - 1
             stream["sequences"][counter] = sequence
         stream["frames"] += 1
@@ -321,7 +335,7 @@ class Model:
             return "unauthorized"
         return id
 
-    def _refuse(self, now: int, sender: str, code: str) -> list[Fact]:
+    def refuse(self, now: int, sender: str, code: str) -> list[Fact]:
         return self._written(now, [("refused", sender, code)])
 
     def _written(self, now: int, facts: list[Fact]) -> list[Fact]:
@@ -349,7 +363,8 @@ class Model:
 
     def _set_right(self, id: str, who: str, expires_at: int | None = None, frames_left: int | None = None) -> None:
         """A right that is given again keeps its place in the order of writers."""
-        self.streams[id]["writers"].setdefault(who, {}).update(expires_at=expires_at, frames_left=frames_left)
+        right = self.streams[id]["writers"].setdefault(who, {"since": self.grants})
+        right.update(expires_at=expires_at, frames_left=frames_left)
 
     def _revoke(self, id: str, who: str, reason: str | None) -> Fact:
         self.streams[id]["writers"].pop(who, None)
@@ -359,7 +374,12 @@ class Model:
         stream = self.streams[id]
         previous = stream["owner"]
         if previous != who and not keep:
+            # Decision 3: only the new owner may give it back.
             del stream["writers"][previous]
+            stream["auto"].discard(previous)
+        self.grants += 1
         self._set_right(id, who)
+        first = [each for each in (who, previous) if each in stream["writers"]]
+        stream["writers"] = {each: stream["writers"][each] for each in dict.fromkeys([*first, *stream["writers"]])}
         stream.update(owner=who, owner_due=None)
         return ("transferred", id, previous, who, set(stream["writers"]), reason)

@@ -157,6 +157,8 @@ def _leave(ledger: Ledger, participant: str, reason: str, cause: int | None = No
 
 def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> None:
     until = ledger.now + round(seconds * SECOND)
+    # A second reason to wait never shortens the first.
+    until = max(until, ledger.state.timers.get(("rejoin", participant, ""), 0))
     ledger.write(Suspended, participant=participant, until=until, reason=reason)
 
 
@@ -219,7 +221,8 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         _require_text(envelope, "text")
     elif kind == kinds.MCP_REQUEST:
         _require_text(envelope, "method")
-    if kind not in kinds.WHILE_PAUSED and ledger.state.is_paused(sender, ledger.now):
+    # stream/data is judged as frames are, after the right to write.
+    if kind not in kinds.WHILE_PAUSED and kind != kinds.STREAM_DATA and ledger.state.is_paused(sender, ledger.now):
         raise InvalidOperation(
             f"you are paused: until you are resumed, only {', '.join(sorted(kinds.WHILE_PAUSED))} are accepted"
         )

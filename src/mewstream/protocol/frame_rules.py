@@ -28,6 +28,7 @@ from mewstream.protocol.stream_rules import (
     write_revoke,
 )
 from mewstream.protocol.times import rfc3339
+from mewstream.protocol.transitions import Status
 
 
 def decide_frame(state: SpaceState, now: int, sender: str, reference: str, data: bytes, opcode: int) -> list[Record]:
@@ -105,14 +106,14 @@ def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 def _right_to_write(ledger: Ledger, stream: Stream, sender: str) -> WriteRight:
     """The sender's right, judged at this record's own time (decision 17)."""
     right = stream.writers.get(sender)
-    if right is None or table.transition(table.FRAME, stream.status) is None:
+    spent = _spent(right, ledger.now) if right is not None else None
+    if spent is not None:
+        raise RightSpent(stream, sender, spent)
+    if right is None or stream.status is not Status.LIVE:
         check_transition(ledger.state, stream, table.FRAME, sender)
     assert right is not None
     if ledger.state.paused and ledger.state.is_paused(sender, ledger.now):
         raise InvalidOperation("you are paused: frames are not accepted until you are resumed", stream_id=stream.id)
-    spent = _spent(right, ledger.now)
-    if spent is not None:
-        raise RightSpent(stream, sender, spent)
     return right
 
 

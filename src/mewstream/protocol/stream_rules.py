@@ -263,7 +263,8 @@ def _stream_policy(state: SpaceState, payload: dict[str, Any]) -> StreamPolicy:
             )
         return str(value)
 
-    grace = payload.get("owner_leave_grace", defaults.owner_leave_grace)
+    grace = payload.get("owner_leave_grace")
+    grace = defaults.owner_leave_grace if grace is None else grace
     if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace <= MAX_GRACE_SECONDS:
         raise ValidationFailed(
             f"payload.owner_leave_grace must be seconds from 0 to {MAX_GRACE_SECONDS}",

@@ -7,6 +7,7 @@ import sys
 import click
 
 import mewstream
+from mewstream.cli.journal import journal
 from mewstream.cli.serve import serve
 from mewstream.protocol.errors import MewError
 
@@ -18,6 +19,7 @@ def cli() -> None:
 
 
 cli.add_command(serve)
+cli.add_command(journal)
 
 
 def main() -> None:
@@ -29,7 +31,7 @@ def main() -> None:
     except click.Abort:
         sys.exit(130)
     except click.ClickException as mistake:
-        mistake.show()
+        click.echo(f"mewstream: {mistake.format_message()}", err=True)
         sys.exit(2)
     except MewError as mistake:
         click.echo(f"mewstream: {mistake}", err=True)

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from mewstream.gateway.config import load_config
 from mewstream.gateway.server import run
+from mewstream.journal.settings import Durability
 from mewstream.protocol.errors import ConfigError
 
 
@@ -32,8 +34,13 @@ from mewstream.protocol.errors import ConfigError
 )
 @click.option(
     "--data",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Directory for what must outlive the gateway. Made where it does not exist.",
+    type=click.Path(path_type=Path),
+    help="Directory of the journal and of invited tokens. Without it nothing outlives the gateway.",
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["none", "flush", "fsync"]),
+    help="How safe a message is before anyone is told of it.  [default: flush, or gateway.journal.durability]",
 )
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate chain: serve https and wss.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="PEM key of the certificate.")
@@ -45,6 +52,7 @@ def serve(
     host: str | None,
     port: int | None,
     data: Path | None,
+    durability: Durability | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     log_level: str,
@@ -64,11 +72,9 @@ def serve(
     config = load_config(configs or (Path("space.yaml"),), environ=os.environ, cwd=Path.cwd())
     given: dict[str, Any] = {"host": host, "port": port, "data": data, "tls_cert": tls_cert, "tls_key": tls_key}
     config = dataclasses.replace(config, **{key: value for key, value in given.items() if value is not None})
+    if durability is not None:
+        journal = msgspec.structs.replace(config.journal, durability=durability)
+        config = dataclasses.replace(config, journal=journal)
     if (config.tls_cert is None) != (config.tls_key is None):
         raise ConfigError("TLS needs both a certificate and its key: give --tls-cert and --tls-key")
-    if config.data is not None:
-        try:
-            config.data.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot use {config.data} as the data directory: {error.strerror}") from None
     run(config, announce=click.echo)

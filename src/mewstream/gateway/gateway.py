@@ -114,9 +114,6 @@ class Gateway:
 
     # -- identity ---------------------------------------------------------------------------------
 
-    def is_space_known(self, name: str | None) -> bool:
-        return name in self.spaces if name is not None else len(self.spaces) == 1
-
     def find_space(self, name: str | None) -> Space | None:
         """By name; where the gateway serves one space only, the name may be left out."""
         if name is None:

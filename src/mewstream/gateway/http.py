@@ -120,7 +120,7 @@ class HttpApi:
             body.decode()
         except UnicodeDecodeError:
             raise ValidationFailed("the body is not UTF-8") from None
-        decision = space.message(participant, body)
+        decision = space.post(participant, body)
         if not space.is_failing:
             await space.committed()
         return _answer(space, decision)
@@ -176,7 +176,7 @@ def _answer(space: Space, decision: Decision) -> web.Response:
         repeated = decision.repetition
         records = repeated.answer.records
         if not records:
-            accepted = {"id": repeated.envelope.id, "status": "accepted", "timestamp": rfc3339(space.state.ts)}
+            accepted = {"id": repeated.envelope.id, "status": "accepted", "timestamp": rfc3339(repeated.answer.ts)}
             return _json(accepted)
     for record in records:
         if isinstance(record, Refused):
@@ -192,7 +192,7 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
             case EnvelopeAccepted():
                 outcome = {"id": record.id, "status": "accepted", "timestamp": rfc3339(record.ts)}
             case Frame():
-                return {"id": record.id, "status": "accepted", "timestamp": rfc3339(record.ts), "seq": record.seq}
+                return {"id": record.id, "status": "accepted", "timestamp": rfc3339(record.ts)}
             case StreamOpened():
                 return {
                     "id": record.request_id,

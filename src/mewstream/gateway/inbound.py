@@ -7,9 +7,6 @@ import asyncio
 from mewstream.protocol.errors import LimitExceeded
 from mewstream.protocol.policy import Limits
 
-#: A rate is exceeded for good when so many seconds of it are owed: more than any read can bring.
-MAX_DEBT_SECONDS = 30.0
-
 
 class Reading:
     """Reading from one peer, which several reasons may hold up at the same time."""
@@ -33,23 +30,37 @@ class Reading:
 class Rate:
     """A token bucket that may be overdrawn: who overdraws waits. ``per_second`` 0: no limit."""
 
-    __slots__ = ("_at", "_tokens", "name", "per_second")
+    __slots__ = ("_at", "_tokens", "name", "per_second", "timer")
 
     def __init__(self, name: str, per_second: float, now: float) -> None:
         self.name = name
         self.per_second = per_second
+        self.timer: asyncio.TimerHandle | None = None
         self._tokens = per_second
         self._at = now
 
     def take(self, amount: float, now: float) -> float:
         """Seconds to wait before the next message; 0 while within the rate."""
-        self._tokens = min(self.per_second, self._tokens + (now - self._at) * self.per_second) - amount
-        self._at = now
+        self._refill(now)
+        self._tokens -= amount
         return -self._tokens / self.per_second if self._tokens < 0 else 0.0
+
+    def wait_for(self, amount: float, now: float) -> float:
+        """Seconds until so much may be taken; taking nothing."""
+        self._refill(now)
+        # What is more than a second's worth may be taken when the bucket is full.
+        missing = min(amount, self.per_second) - self._tokens
+        return max(0.0, missing / self.per_second)
+
+    def _refill(self, now: float) -> None:
+        self._tokens = min(self.per_second, self._tokens + (now - self._at) * self.per_second)
+        self._at = now
 
 
 class Throttle:
-    """The rates of one connection (decision 19): reading slows down before anything is refused."""
+    """The rates of one sender (decision 19). Over a socket reading slows down and nothing is refused:
+    what one read brings is bounded. Over HTTP there is nothing to hold up, so the sender is told to
+    wait, and is charged for nothing."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, reading: Reading | None, limits: Limits) -> None:
         now = loop.time()
@@ -61,29 +72,32 @@ class Throttle:
         self.watches_frames = self._frames is not None or self._bytes is not None
 
     def envelope(self, size: int) -> None:
-        self._take(self._envelopes, 1)
-        self._take(self._bytes, size)
+        self._take((self._envelopes, 1), (self._bytes, size))
 
     def frame(self, size: int) -> None:
-        self._take(self._frames, 1)
-        self._take(self._bytes, size)
+        self._take((self._frames, 1), (self._bytes, size))
 
-    def _take(self, rate: Rate | None, amount: float) -> None:
-        if rate is None:
-            return
-        wait = rate.take(amount, self._loop.time())
-        if not wait:
-            return
-        # Over HTTP there is nothing to hold up: the sender is told to wait.
-        if self._reading is None or wait > MAX_DEBT_SECONDS:
-            raise LimitExceeded(
-                f"more than {rate.per_second:g} {rate.name.replace('_per_second', '')} per second: "
-                f"try again in {wait:.1f} seconds",
-                limit=rate.name,
-                retry_after=round(wait, 1),
-            )
-        self._reading.hold(rate)
-        self._loop.call_later(wait, self._reading.release, rate)
+    def _take(self, *charges: tuple[Rate | None, float]) -> None:
+        now = self._loop.time()
+        if self._reading is None:
+            for rate, amount in charges:
+                if rate is not None and (wait := rate.wait_for(amount, now)):
+                    raise LimitExceeded(
+                        f"more than {rate.per_second:g} {rate.name.replace('_per_second', '')} per second: "
+                        f"try again in {wait:.1f} seconds",
+                        limit=rate.name,
+                        retry_after=round(wait, 1),
+                    )
+        for rate, amount in charges:
+            if rate is not None and (wait := rate.take(amount, now)) and self._reading is not None:
+                self._hold(self._reading, rate, wait)
+
+    def _hold(self, reading: Reading, rate: Rate, wait: float) -> None:
+        """Until the newest debt is paid: each one is larger than the one before it."""
+        if rate.timer is not None:
+            rate.timer.cancel()
+        reading.hold(rate)
+        rate.timer = self._loop.call_later(wait, reading.release, rate)
 
 
 def _rate(name: str, per_second: float, now: float) -> Rate | None:

@@ -49,6 +49,8 @@ log = logging.getLogger("mewstream.gateway")
 
 #: Nothing is due within this time: look again, so that a clock that was set is noticed.
 LONGEST_SLEEP = 3600.0
+#: Tokens of new invitations that are remembered, in memory only.
+MAX_INVITE_TOKENS = 128
 
 
 class Member(Endpoint, Protocol):
@@ -102,6 +104,7 @@ class Space:
         self._timer_due: int | None = None
         self._clock: Callable[[], int] = _now
         self._invite_tokens: dict[str, str] = {}
+        self._by_http = False
         self.handle(commands.Start(recorder.epoch, config.public()))
         # Whoever was here when the last run ended may come back for a while, with all its rights.
         for participant in list(self.state.participants):
@@ -116,6 +119,9 @@ class Space:
         now = self._clock()
         self._run_due(now)
         decision = decide(self.state, now, command)
+        for record in decision.records:
+            if isinstance(record, Invited) and not self._can_invite(record):
+                return self.refuse(record.by, kinds.INVITE, _cannot_record())
         self._commit(decision.records)
         if decision.repetition is not None:
             self._answer_again(decision.repetition)
@@ -159,13 +165,16 @@ class Space:
             self._detach(member)
             self.handle(commands.Suspend(member.participant, reason))
 
-    def message(self, sender: str, data: bytes) -> Decision:
-        """An envelope, as bytes, from an identified participant."""
+    def post(self, sender: str, data: bytes) -> Decision:
+        """An envelope that came by HTTP."""
+        self._by_http = True
         try:
             envelope = parse_envelope(data, max_id_bytes=self.config.limits.id_bytes)
+            return self.envelope(sender, envelope)
         except PeerError as flaw:
             return self.refuse(sender, "", flaw, data)
-        return self.envelope(sender, envelope)
+        finally:
+            self._by_http = False
 
     def envelope(self, sender: str, envelope: Envelope) -> Decision:
         return self.handle(commands.Send(sender, envelope))
@@ -210,6 +219,7 @@ class Space:
                 message=flaw.message,
                 http_status=flaw.http_status,
                 details=flaw.details,
+                id=flaw.envelope_id,
                 excerpt=data,
             )
         )
@@ -479,7 +489,7 @@ class Space:
     def _tell(self, record: Record) -> None:
         self.metrics.record(record)
         if self._history_log.enabled:
-            self._history_log.recorded(record, self._transport_of(record))
+            self._history_log.recorded(record, "http" if self._by_http else "websocket")
         body = render(self.id, self.state.epoch, record)
         if body is not None:
             private = private_to(record)
@@ -514,11 +524,6 @@ class Space:
             if self._history_log.enabled:
                 self._history_log.delivered(member.participant, member.transport_name, body, None, self.state.ts)
 
-    def _transport_of(self, record: Record) -> str:
-        """How a message came in: by the sender's endpoint if that is a socket, else by HTTP."""
-        member = self.members.get(getattr(record, "sender", ""))
-        return "websocket" if member is not None and member.transport_name == "websocket" else "http"
-
     def _answer_again(self, repetition: Repetition) -> None:
         """An envelope id came again: its sender alone is answered as before."""
         member = self.members.get(repetition.sender)
@@ -533,7 +538,7 @@ class Space:
         if not answer.records:
             envelope = repetition.envelope
             assert envelope.id is not None
-            echo = envelope.encode(id=envelope.id, ts=rfc3339(self.state.ts), sender=repetition.sender)
+            echo = envelope.encode(id=envelope.id, ts=rfc3339(answer.ts), sender=repetition.sender)
             self._send_to(member, echo, answer.seq)
 
     # -- invitations ------------------------------------------------------------------------------
@@ -554,18 +559,31 @@ class Space:
             self._outbox.add(Parcel(Audience((member,)), frames.TEXT, body, with_seq(body, record.seq), record.seq))
 
     def invitation(self, record: Invited) -> dict[str, Any]:
-        token = self._invite_tokens.get(record.participant)
-        if token is None:
-            token = self._mint_token(record.participant)
-            if len(self._invite_tokens) >= 128:
-                del self._invite_tokens[next(iter(self._invite_tokens))]
-            self._invite_tokens[record.participant] = token
         return {
             "status": "created",
             "participant_id": record.participant,
-            "token": token,
+            "token": self._invite_token(record.participant),
             "connection_url": self._connection_url,
         }
+
+    def _invite_token(self, participant: str) -> str:
+        """Kept for a while, so that a repeated invitation is answered with the same."""
+        token = self._invite_tokens.get(participant)
+        if token is None:
+            token = self._mint_token(participant)
+            if len(self._invite_tokens) >= MAX_INVITE_TOKENS:
+                del self._invite_tokens[next(iter(self._invite_tokens))]
+            self._invite_tokens[participant] = token
+        return token
+
+    def _can_invite(self, record: Invited) -> bool:
+        """Make the token before the invitation is a fact: one without a token would be stuck."""
+        try:
+            self._invite_token(record.participant)
+        except OSError as error:
+            log.error("the token of an invitation cannot be kept: %s", error)
+            return False
+        return True
 
     # -- back-pressure ----------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ class WebSocketMember(WSListener):
         self._gateway.connected(self)
         self._join_timer = loop.call_later(self._gateway.config.join_timeout, self._join_timed_out)
         # A token in the header and a known space identify the peer already.
-        if self._token is not None and self._gateway.is_space_known(self._named_space):
+        if self._token is not None and (self._named_space is not None or len(self._gateway.spaces) == 1):
             self._join(JoinRequest())
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:

@@ -176,16 +176,19 @@ class JournalReader:
             time.sleep(poll)
 
     def _batches_of(self, space: str, after: int) -> Iterator[Batch]:
-        """From the end backwards to the batch that holds the position: what is asked for is new."""
         partition = partition_of(space, self.identity().partitions)
-        start = 0
+        yield from self.batches(partition, self.start_of(space, after))
+
+    def start_of(self, space: str, after: int) -> int:
+        """The offset from which on everything of a space above a position is found; 0 is the beginning.
+        It looks from the end backwards to the batch that holds the position: what is asked for is new."""
         if after:
+            partition = partition_of(space, self.identity().partitions)
             for segment in reversed(self.segments(partition)):
                 found = self._find(segment, space, after)
                 if found is not None:
-                    start = found
-                    break
-        yield from self.batches(partition, start)
+                    return found
+        return 0
 
     def _find(self, segment: Segment, space: str, after: int) -> int | None:
         """The offset of the last batch in a segment that holds a seq of the space up to ``after``."""

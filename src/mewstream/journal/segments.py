@@ -75,6 +75,11 @@ class Segment(NamedTuple):
         return f"{self.directory}/{self.name.data_file}"
 
     @property
+    def is_torn(self) -> bool:
+        """Its index ends in half an entry, which was never committed: in the last segment no damage."""
+        return self.flaw is not None and self.flaw.endswith("is cut short")
+
+    @property
     def next_offset(self) -> int:
         return self.batches[-1].last_offset + 1 if self.batches else self.name.first_offset
 

@@ -64,6 +64,7 @@ class Refuse(msgspec.Struct, frozen=True):
     message: str
     http_status: int
     details: dict[str, Any] = {}
+    id: str | None = None
     stream_id: str | None = None
     excerpt: bytes = b""
     count: int = 1

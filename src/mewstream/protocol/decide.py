@@ -115,6 +115,8 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
                 message=command.message,
                 http_status=command.http_status,
                 details=command.details,
+                id=command.id,
+                remember=False,
                 stream_id=command.stream_id,
                 excerpt=excerpt(command.excerpt, state),
                 count=command.count,

@@ -7,6 +7,7 @@ judged: two readers of the same message can never disagree about a repeated key.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import zlib
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 
 from mewstream.protocol import kinds
-from mewstream.protocol.errors import LimitExceeded, ValidationFailed
+from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
 from mewstream.protocol.identifiers import byte_length, describe
 from mewstream.protocol.times import parse_rfc3339
 
@@ -97,6 +98,15 @@ def parse_envelope(data: bytes, *, max_id_bytes: int) -> Envelope:
     except RecursionError:
         raise ValidationFailed("the JSON is nested too deeply") from None
 
+    try:
+        return _check_fields(fields, max_id_bytes)
+    except PeerError as flaw:
+        with contextlib.suppress(PeerError):
+            flaw.envelope_id = _text(fields, "id", max_id_bytes) or None
+        raise
+
+
+def _check_fields(fields: dict[str, msgspec.Raw], max_id_bytes: int) -> Envelope:
     kind = _text(fields, "kind", max_id_bytes)
     if not kind:
         raise ValidationFailed("kind is missing: an envelope needs a kind, such as chat", field="kind")

@@ -50,6 +50,8 @@ class PeerError(MewError):
         super().__init__(message)
         self.message = message
         self.details = details
+        self.envelope_id: str | None = None
+        """Of the message that has the flaw, where it can be told although the rest cannot."""
 
 
 class ValidationFailed(PeerError):
@@ -115,7 +117,7 @@ class FormatRequired(PeerError):
     code = "format_required"
 
 
-_SIZES = frozenset({"message_bytes", "stream_metadata_bytes", "schema_bytes"})
+_SIZES = frozenset({"message_bytes", "stream_metadata_bytes", "schema_bytes", "id_bytes"})
 
 
 class LimitExceeded(PeerError):

@@ -75,16 +75,16 @@ def _frame(state: SpaceState, record: Frame) -> None:
         sender = state.participants.get(record.sender)
         stream.sequences[record.sender] = (sender.counting_since if sender else 0, record.sequence)
     if record.id is not None:
-        _remember(state, record.sender, record.id, Answer(record.digest, record.seq))
+        _remember(state, record.sender, record.id, Answer(record.digest, record.seq, record.ts))
 
 
 def _envelope(state: SpaceState, record: EnvelopeAccepted) -> None:
-    _remember(state, record.sender, record.id, Answer(record.digest, record.seq))
+    _remember(state, record.sender, record.id, Answer(record.digest, record.seq, record.ts))
 
 
 def _refused(state: SpaceState, record: Refused) -> None:
     if record.id is not None and record.remember:
-        _remember(state, record.sender, record.id, Answer(record.digest, record.seq, [record]))
+        _remember(state, record.sender, record.id, Answer(record.digest, record.seq, record.ts, [record]))
 
 
 def _remember(state: SpaceState, sender: str, id: str, answer: Answer) -> None:

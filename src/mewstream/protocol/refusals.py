@@ -50,5 +50,8 @@ def write_refusal(
 
 
 def excerpt(payload: bytes, state: SpaceState) -> str:
-    """A bounded prefix of what was refused: enough to recognise it, too little to store it."""
+    """A bounded prefix of what was refused: enough to recognise it, too little to store it. Nothing of
+    what may hold a token, such as a join in the wrong place."""
+    if b"token" in payload.lower():
+        return ""
     return payload[: state.limits.refused_excerpt_bytes].decode("utf-8", "replace")

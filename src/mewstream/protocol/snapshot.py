@@ -17,6 +17,7 @@ SNAPSHOT_VERSION = 1
 class _Answer(msgspec.Struct):
     digest: int
     seq: int
+    ts: int
     records: list[AnyRecord]
 
 
@@ -75,7 +76,7 @@ def load(data: bytes) -> SpaceState:
     )
     state.timers = {(what, name, other): due for what, name, other, due in snapshot.timers}
     state.answers = {
-        sender: {id: Answer(each.digest, each.seq, list(each.records)) for id, each in answers.items()}
+        sender: {id: Answer(each.digest, each.seq, each.ts, list(each.records)) for id, each in answers.items()}
         for sender, answers in snapshot.answers.items()
     }
     return state

@@ -89,6 +89,7 @@ class Answer(msgspec.Struct):
 
     digest: int
     seq: int
+    ts: int
     records: list[Record] = []
 
 

@@ -1,0 +1,249 @@
+"""``mewstream journal cat`` and ``export``: the records themselves."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import click
+import msgspec
+
+from mewstream.cli.journal_output import complain, data_option, moment, open_reader, printable, quietly
+from mewstream.journal.errors import CorruptJournal, JournalError
+from mewstream.journal.export import Chosen, Scan, Selection, as_objects, history_lines, json_lines, write_parquet
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+POLL_SECONDS = 0.1
+_DATA_SHOWN = 120
+_SAID = frozenset({"record", "seq", "ts", "cause_seq", "stream_id", "digest"})
+_STYLES = {"refused": "red", "frames-dropped": "yellow", "frame": "dim", "erased": "dim red", "envelope": "default"}
+
+_FILTERS = [
+    click.option("--space", "spaces", multiple=True, help="Only this space; its records come by seq."),
+    click.option("--stream", "streams", multiple=True, metavar="ID", help="Only this stream, such as stream-1."),
+    click.option("--kind", "kinds", multiple=True, help="Only this kind; 'stream/*' is all that begin so."),
+    click.option("--sender", "senders", multiple=True, metavar="ID", help="Only what this participant caused."),
+    click.option("--record", "records", multiple=True, help="Only such records: frame, joined, write-granted, ..."),
+    click.option("--from-seq", type=click.IntRange(1), help="From this seq on."),
+    click.option("--to-seq", type=click.IntRange(1), help="Up to this seq, included."),
+    click.option(
+        "--since", metavar="TIME", callback=moment, help="From this time on: RFC 3339, a day (UTC), 15m (ago), or now."
+    ),
+    click.option("--until", metavar="TIME", callback=moment, help="Before this time."),
+]
+
+
+def filter_options(command: F) -> F:
+    """Those of ``cat`` and ``export``. Each that names something may be given several times."""
+    for option in reversed(_FILTERS):
+        command = option(command)
+    return command
+
+
+@click.command()
+@data_option
+@filter_options
+@click.option("--limit", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with every column.")
+@quietly
+def cat(data: Path, limit: int | None, follow: bool, as_json: bool, **filters: Any) -> None:
+    """Print records, oldest first.
+
+    The records of one --space come in the order of their seq; those of several come partition by
+    partition. A gateway may be running: what it has written is read, what still waits is not.
+
+    In JSON, nulls are left out; data is text where it is UTF-8, otherwise data_base64.
+
+    \b
+    Examples:
+      mewstream journal cat --data ./data --space demo --since 15m
+      mewstream journal cat --data ./data --space demo --record refused
+      mewstream journal cat --data ./data --stream stream-1 --kind 'stream/*' --json | head
+      mewstream journal cat --data ./data --space demo --since now --follow
+    """
+    scan = Scan(open_reader(data), Selection(**filters))
+    show = _json_writer() if as_json else _line_writer()
+    left = limit
+    try:
+        for chosen in _follow(scan, data / "journal") if follow else scan.read():
+            for found in as_objects(chosen):
+                show(found)
+                if follow:
+                    sys.stdout.flush()
+                if left is not None:
+                    left -= 1
+                    if left == 0:
+                        return
+    except CorruptJournal as flaw:
+        sys.stdout.flush()
+        complain(flaw)
+        sys.exit(1)
+
+
+def _follow(scan: Scan, root: Path) -> Iterator[Chosen]:
+    """What is there, and then what comes. Indexes are read only when a file has changed."""
+    before: object = None
+    while not scan.is_over:
+        now = _sizes(root, scan)
+        if now == before:
+            time.sleep(POLL_SECONDS)
+            continue
+        before = now
+        yield from scan.read()
+
+
+def _sizes(root: Path, scan: Scan) -> list[tuple[str, int]]:
+    sizes = []
+    for number in scan.positions:
+        with os.scandir(root / f"p{number}") as found:
+            for file in found:
+                if file.name.endswith(".index"):
+                    try:
+                        sizes.append((file.path, file.stat().st_size))
+                    except FileNotFoundError:
+                        continue  # sealed or pruned meanwhile
+    return sorted(sizes)
+
+
+def _json_writer() -> Callable[[dict[str, Any]], None]:
+    encode = msgspec.json.Encoder().encode
+    write = sys.stdout.buffer.write
+
+    def show(found: dict[str, Any]) -> None:
+        write(encode(found) + b"\n")
+
+    return show
+
+
+def _line_writer() -> Callable[[dict[str, Any]], None]:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # whatever the locale can write
+    if not sys.stdout.isatty():
+        return lambda found: print("  ".join(_words(found)))  # noqa: T201
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+
+    def show(found: dict[str, Any]) -> None:
+        ts, space, seq, record, *rest = _words(found)
+        style = _STYLES.get(found["record"], "green")
+        console.print(
+            Text("  ").join(
+                [Text(ts, "dim"), Text(space, "cyan"), Text(seq, "bold"), Text(record, style), Text("  ".join(rest))]
+            )
+        )
+
+    return show
+
+
+def _words(found: dict[str, Any]) -> list[str]:
+    """A record on one line: when, where, what, by whom, on which stream, and what it said."""
+    who = found.get("sender", "")
+    if "participant" in found:
+        who += f" -> {found['participant']}"
+    words = [found["ts"], found["space"], str(found["seq"]), found["record"]]
+    words += [found.get("kind", ""), who, found.get("stream_id", "")]
+    if found["outcome"] not in ("accepted", found["record"]):
+        words.append(f"[{found['outcome']}]")
+    if "data" in found:
+        words.append(_shortened(found["data"]))
+    elif "data_base64" in found:
+        words.append(f"({len(found['data_base64'])} bytes)")
+    elif "detail" in found:
+        words.append(_shortened(_remaining(found["detail"])))
+    return [printable(word) for word in words if word]
+
+
+def _remaining(detail: msgspec.Raw | str) -> str:
+    """What the columns have not said already."""
+    if isinstance(detail, str):
+        return detail
+    content = msgspec.json.decode(detail)
+    if isinstance(content, dict):
+        content = {key: value for key, value in content.items() if key not in _SAID}
+    return msgspec.json.encode(content).decode()
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _DATA_SHOWN else f"{text[:_DATA_SHOWN]}... ({len(text)} characters)"
+
+
+@click.command()
+@data_option
+@filter_options
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "envelope-history", "parquet"]),
+    default="jsonl",
+    show_default=True,
+    help="What to write.",
+)
+@click.option("--output", "-o", default="-", show_default=True, help="A file, put in place when complete; - is stdout.")
+@quietly
+def export(data: Path, form: str, output: str, **filters: Any) -> None:
+    """Write records for other programs.
+
+    \b
+    jsonl             one JSON object a line, as `cat --json`
+    envelope-history  the history of the reference gateway: one JSON object a line with timestamp,
+                      event, id, envelope, participant, space_id, direction, transport, metadata.
+                      Only the events 'received' and 'rejected' can be told from the journal:
+                      it does not say who got what, so there is no 'delivered'. Frames are in
+                      no such history. A rejected envelope is null: it is not kept.
+    parquet           every column, in row groups
+
+    A file is for its owner only, as the journal is, and an older one is replaced only when the new
+    one is complete.
+
+    \b
+    Examples:
+      mewstream journal export --data ./data --format parquet -o records.parquet
+      mewstream journal export --data ./data --space demo --since 2026-01-31 | gzip > demo.jsonl.gz
+      mewstream journal export --data ./data --format envelope-history -o envelope-history.jsonl
+    """
+    scan = Scan(open_reader(data), Selection(**filters))
+    if output == "-" and form == "parquet" and sys.stdout.isatty():
+        raise click.UsageError("Parquet is nothing for a terminal: give --output, or a pipe")
+    try:
+        with _sink(output) as sink:
+            if form == "parquet":
+                write_parquet(sink, scan.read())
+            else:
+                for line in (json_lines if form == "jsonl" else history_lines)(scan.read()):
+                    sink.write(line)
+    except CorruptJournal as flaw:
+        complain(flaw if output == "-" else f"{flaw}; {output} is not written")
+        sys.exit(1)
+
+
+@contextmanager
+def _sink(output: str) -> Iterator[BinaryIO]:
+    """Standard output, or a file that is there when everything is in it, and not before."""
+    if output == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(output)
+    if path.is_dir():
+        raise JournalError(f"{path} is a directory: give a file")
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,370 @@
+"""Is a journal sound? Everything is read and compared; a problem does not end the search.
+
+A gateway may be writing meanwhile: what a crash or a running gateway leaves on purpose (a tail that
+is not committed, a segment in both of its forms) is a note, not a problem.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from mewstream.journal.errors import CorruptJournal, JournalError
+from mewstream.journal.local import read_snapshot, snapshot_files
+from mewstream.journal.reader import IDENTITY_FILE, Identity, JournalReader, partition_of
+from mewstream.journal.retention import consumers
+from mewstream.journal.schema import SCHEMA
+from mewstream.journal.segments import BatchEntry, Segment, SegmentName, list_segments, parse_index, read_batch
+
+_LOCAL = fs.LocalFileSystem()
+_PARTITION = re.compile(r"p(\d+)\Z")
+_SEGMENT_FILE = re.compile(r"(\d{20})(\.sealed)?\.(arrow|index)\Z")
+_SNAPSHOT_OFFSET = re.compile(r"snapshot-(\d{20})\.json\Z")
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong, and where, as far as that is known. ``is_note``: it is worth telling
+    and does no harm."""
+
+    what: str
+    file: str | None = None
+    offset: int | None = None
+    space: str | None = None
+    seq: int | None = None
+    is_note: bool = False
+
+    def __str__(self) -> str:
+        place = [self.file] if self.file is not None else []
+        if self.offset is not None:
+            place.append(f"offset {self.offset}")
+        if self.space is not None:
+            place.append(f"space {self.space!r}")
+        if self.seq is not None:
+            place.append(f"seq {self.seq}")
+        return ": ".join([*place, self.what])
+
+
+class Position(NamedTuple):
+    """How far a space has come."""
+
+    seq: int
+    ts: int
+    run: int
+
+
+class _Snapshot(NamedTuple):
+    file: str
+    offset: int
+    spaces: dict[str, tuple[int, int]]
+    """For each space the seq and the time of its last record."""
+
+
+class Verification:
+    """One look at a whole journal. ``advance`` is told of bytes that were read, of ``total_bytes``."""
+
+    def __init__(self, root: Path, *, advance: Callable[[int], None] = lambda size: None) -> None:
+        self._root = root
+        self._reader = JournalReader(root)
+        self._advance = advance
+        self.journal = ""
+        self.partitions = self.segments = self.records = self.erased = self.snapshots = 0
+        self.spaces: dict[str, Position] = {}
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self._root.glob("p*/*.arrow"))
+
+    def run(self) -> Iterator[Problem]:
+        """Every problem, as it is found. Raises :class:`JournalError` where there is no journal."""
+        present = {int(match[1]) for each in self._root.glob("p*") if (match := _PARTITION.match(each.name))}
+        identity: Identity | None = None
+        try:
+            identity = self._reader.identity()
+        except JournalError as flaw:
+            if not present:
+                raise
+            yield Problem(str(flaw), str(self._root / IDENTITY_FILE))
+        self.partitions = identity.partitions if identity is not None else max(present) + 1
+        self.journal = identity.id if identity is not None else ""
+        for number in sorted(present - set(range(self.partitions))):
+            yield Problem(f"a partition too many: the journal has {self.partitions}", self._reader.directory(number))
+        for number in range(self.partitions):
+            yield from self._partition(number, identity)
+        yield from self._consumers()
+
+    # -- a partition ------------------------------------------------------------------------------
+
+    def _partition(self, number: int, identity: Identity | None) -> Iterator[Problem]:
+        directory = self._root / f"p{number}"
+        snapshots: list[_Snapshot] = []
+        # Before the segments: none of these can then be ahead of them.
+        for item in self._read_snapshots(number, identity):
+            if isinstance(item, Problem):
+                yield item
+            else:
+                snapshots.append(item)
+        segments = list_segments(_LOCAL, str(directory))
+        # After them: pruning says so first, and then removes.
+        pruned = self._pruned(number)
+        yield from _strays(directory)
+        if not segments:
+            yield Problem("every segment is missing", str(directory), pruned)
+            return
+        walk = _Walk(self, number, pruned, snapshots)
+        expected = pruned
+        for segment in segments:
+            self.segments += 1
+            first = segment.name.first_offset
+            if first < expected and segment is segments[0]:
+                what = f"left from pruning, which ended before {expected}: the next start removes it"
+                yield Problem(what, segment.data_path, first, is_note=True)
+            elif first > expected:
+                walk.has_holes = True
+                yield Problem(f"records {expected} to {first - 1} are missing", segment.data_path, expected)
+            elif first < expected:
+                yield Problem(f"repeats records {first} to {expected - 1}", segment.data_path, first)
+            yield from walk.segment(segment, is_last=segment is segments[-1])
+            expected = max(expected, segment.next_offset)
+        yield from walk.compare_snapshots(expected)
+        for snapshot in snapshots:
+            if snapshot.offset > expected:
+                yield Problem(f"is ahead of the journal, which ends at {expected}", snapshot.file, snapshot.offset)
+        if pruned and not any(pruned <= each.offset <= expected for each in snapshots):
+            what = f"no sound snapshot from {pruned} on, where the journal begins: a start cannot know the state"
+            yield Problem(what, str(directory))
+
+    def _pruned(self, number: int) -> int:
+        try:
+            return self._reader.identity().pruned.get(number, 0)
+        except JournalError:
+            return 0
+
+    def reopened(self, segment: Segment) -> Segment | None:
+        """A segment that is gone: in its other form, or None where it was pruned meanwhile or is missing."""
+        for each in list_segments(_LOCAL, segment.directory):
+            if each.name.first_offset == segment.name.first_offset and Path(each.data_path).exists():
+                return each
+        return None
+
+    def was_pruned(self, number: int, segment: Segment) -> bool:
+        return segment.name.first_offset < self._pruned(number)
+
+    def advance(self, size: int) -> None:
+        self._advance(size)
+
+    # -- snapshots and consumers ------------------------------------------------------------------
+
+    def _read_snapshots(self, number: int, identity: Identity | None) -> Iterator[_Snapshot | Problem]:
+        for file in snapshot_files(self._root / f"p{number}"):
+            self.snapshots += 1
+            try:
+                offset, states = read_snapshot(file, identity.id if identity is not None else "")
+            except FileNotFoundError:
+                continue  # an older one, removed meanwhile
+            except (OSError, ValueError) as flaw:
+                if identity is not None:
+                    yield Problem(str(flaw), str(file))
+                continue
+            match = _SNAPSHOT_OFFSET.match(file.name)
+            if match is None or int(match[1]) != offset:
+                yield Problem("its name does not fit its content", str(file), offset)
+                continue
+            for space in states:
+                if partition_of(space, self.partitions) != number:
+                    yield Problem(f"does not belong into partition {number}", str(file), offset, space)
+            spaces = {space: (state.seq, state.ts) for space, state in states.items()}
+            yield _Snapshot(str(file), offset, spaces)
+
+    def _consumers(self) -> Iterator[Problem]:
+        try:
+            named = consumers(self._root)
+        except JournalError as flaw:
+            yield Problem(str(flaw))
+            return
+        for name, consumer in named.items():
+            for number, offset in consumer.offsets.items():
+                file = str(self._root / "consumers" / f"{name}.json")
+                if number >= self.partitions:
+                    yield Problem(f"consumer {name!r} reads partition {number}, which is not there", file)
+                elif offset > (end := self._reader.next_offset(number)):
+                    what = f"consumer {name!r} is ahead of partition {number}, which ends at {end}"
+                    yield Problem(what, file, offset)
+
+
+class _Walk:
+    """Through the rows of one partition, from batch to batch."""
+
+    def __init__(self, whole: Verification, number: int, pruned: int, snapshots: list[_Snapshot]) -> None:
+        self._whole = whole
+        self._number = number
+        self._pruned = pruned
+        self._snapshots = sorted((each for each in snapshots if each.offset >= pruned), key=lambda each: each.offset)
+        self._positions: dict[str, Position] = {}
+        self.has_holes = False
+        """Something could not be read: what follows cannot be compared with everything before it."""
+
+    def segment(self, segment: Segment, *, is_last: bool) -> Iterator[Problem]:
+        try:
+            source = _LOCAL.open_input_file(segment.data_path)
+        except FileNotFoundError:
+            found = self._whole.reopened(segment)
+            if found is None:
+                self.has_holes = True
+                if not self._whole.was_pruned(self._number, segment):
+                    yield Problem("is missing, its index is there", segment.data_path, segment.name.first_offset)
+                return
+            segment = found
+            source = _LOCAL.open_input_file(segment.data_path)
+        with source:
+            if segment.flaw is not None:
+                torn = is_last and not segment.name.sealed and segment.is_torn
+                self.has_holes = self.has_holes or not torn
+                yield Problem(segment.flaw, segment.data_path, segment.next_offset, is_note=torn)
+            yield from _header(source, segment)
+            for entry in segment.batches:
+                yield from self._batch(source, segment, entry)
+                self._whole.advance(entry.length)
+            surplus = source.size() - segment.committed_bytes if segment.batches else 0
+            if surplus > 0 and segment.flaw is None:
+                # It has grown meanwhile, or its tail is torn; or a failed write has left something.
+                what = f"{surplus} bytes after the last committed batch"
+                yield Problem(what, segment.data_path, segment.next_offset, is_note=not segment.name.sealed)
+
+    def _batch(self, source: pa.NativeFile, segment: Segment, entry: BatchEntry) -> Iterator[Problem]:
+        try:
+            rows = read_batch(source, segment, entry)
+        except CorruptJournal as flaw:
+            self.has_holes = True
+            what = f"{flaw.what} (offsets {entry.first_offset} to {entry.last_offset})"
+            yield Problem(what, segment.data_path, entry.first_offset)
+            return
+        times = rows.column("ts").cast(pa.int64()).to_pylist()
+        offsets = rows.column("offset").to_pylist()
+        named = list(range(entry.first_offset, entry.last_offset + 1))
+        if offsets != named:
+            what = f"the index names offsets {named[0]} to {named[-1]}, the batch holds {rows.num_rows} others"
+            if offsets and offsets[0] == named[0] and len(offsets) == len(named):
+                what = "the offsets of this batch are not gap-free"
+            yield Problem(what, segment.data_path, entry.first_offset)
+        elif times[-1] != entry.last_ts:
+            yield Problem("the index has another time for this batch", segment.data_path, entry.last_offset)
+        self._whole.records += rows.num_rows
+        columns = (rows.column(name).to_pylist() for name in ("space", "seq", "epoch", "record"))
+        for offset, ts, space, seq, epoch, record in zip(offsets, times, *columns, strict=True):
+            if self._snapshots and self._snapshots[0].offset <= offset:
+                yield from self.compare_snapshots(offset)
+            if record == "erased":
+                self._whole.erased += 1
+            for what in self._row(space, seq, ts, epoch):
+                yield Problem(what, segment.data_path, offset, space, seq)
+
+    def _row(self, space: str, seq: int, ts: int, epoch: str) -> Iterator[str]:
+        before = self._positions.get(space)
+        journal, _, digits = epoch.rpartition("-")
+        run = int(digits) if digits.isdigit() else 0
+        if before is None:
+            if seq != 1 and not self._pruned:
+                yield f"the space begins here: seq 1 to {seq - 1} are missing"
+            if partition_of(space, self._whole.partitions) != self._number:
+                yield f"does not belong into partition {self._number}"
+        else:
+            if seq > before.seq + 1:
+                yield f"seq {before.seq + 1} to {seq - 1} are missing"
+            elif seq <= before.seq:
+                yield f"seq runs back: {before.seq} came before it"
+            if ts < before.ts:
+                yield f"time runs back by {before.ts - ts} microseconds"
+            if run < before.run:
+                yield f"written by run {run} of the gateway, after run {before.run}"
+        if self._whole.journal and journal != self._whole.journal[:8] and (before is None or run != before.run):
+            yield f"written under epoch {epoch}, which is of another journal"
+        self._positions[space] = self._whole.spaces[space] = Position(seq, ts, run)
+
+    def compare_snapshots(self, offset: int) -> Iterator[Problem]:
+        """Those that were taken before ``offset`` must say what the log said there."""
+        while self._snapshots and self._snapshots[0].offset <= offset:
+            snapshot = self._snapshots.pop(0)
+            for space, position in self._positions.items():
+                seq, ts = snapshot.spaces.get(space, (0, 0))
+                if seq < position.seq or (seq > position.seq and not self.has_holes):
+                    what = f"holds the space at seq {seq}, the log is at {position.seq} there"
+                    yield Problem(what, snapshot.file, snapshot.offset, space, seq)
+                elif seq == position.seq and ts != position.ts:
+                    what = "holds another time for this seq than the log"
+                    yield Problem(what, snapshot.file, snapshot.offset, space, seq)
+            if not self._pruned and not self.has_holes:
+                for space in snapshot.spaces.keys() - self._positions.keys():
+                    yield Problem("holds a space that the log does not know", snapshot.file, snapshot.offset, space)
+
+
+def _header(source: pa.NativeFile, segment: Segment) -> Iterator[Problem]:
+    """A segment begins with the schema. Its bytes may be those of another version of Arrow."""
+    if not segment.batches:
+        return
+    size = segment.batches[0].position
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(source.read_at(min(size, 1 << 20), 0)))
+    except (pa.ArrowInvalid, OSError, EOFError):
+        yield Problem("does not begin with a schema", segment.data_path, segment.name.first_offset)
+        return
+    if not schema.equals(SCHEMA):
+        yield Problem("has another schema", segment.data_path, segment.name.first_offset)
+
+
+def _strays(directory: Path) -> Iterator[Problem]:
+    """Files of segments that do not count, and why."""
+    files: dict[tuple[int, bool], set[str]] = {}
+    for each in directory.iterdir() if directory.is_dir() else ():
+        if match := _SEGMENT_FILE.match(each.name):
+            files.setdefault((int(match[1]), match[2] is not None), set()).add(match[3])
+        elif each.suffix == ".bad":
+            yield Problem("bytes of a damaged batch that a start has set aside", str(each), is_note=True)
+    for (first, sealed), kinds in sorted(files.items()):
+        other = files.get((first, not sealed), set())
+        path = str(directory / SegmentName(first, sealed).data_file)
+        if sealed and "index" not in kinds:
+            if other >= {"arrow", "index"}:
+                yield Problem("a sealing that did not come to its end", path, first, is_note=True)
+            else:
+                yield Problem("the index of this segment is missing", path, first)
+        elif not sealed and "index" in other and Path(path).exists():
+            yield from _both_forms(directory, first, path)
+
+
+def _both_forms(directory: Path, first: int, path: str) -> Iterator[Problem]:
+    """A crash fell between sealing a segment and removing what it was made from."""
+    ends = []
+    for sealed in (False, True):
+        try:
+            batches, _ = parse_index((directory / SegmentName(first, sealed).index_file).read_bytes())
+        except FileNotFoundError:
+            batches = []  # being removed
+        ends.append(batches[-1].last_offset if batches else -1)
+    if ends[0] > ends[1]:
+        what = f"is there in its sealed form too, which ends at {ends[1]} and not at {ends[0]}"
+        yield Problem(what, path, first)
+    elif ends[0] >= 0:
+        what = "is there in its sealed form too, which counts: the next start removes this one"
+        yield Problem(what, path, first, is_note=True)
+
+
+def sound_snapshots(root: Path, identity: Identity) -> dict[int, int]:
+    """For each partition the offset of the newest snapshot that a start could use; 0 where there is none."""
+    reader = JournalReader(root)
+    found: dict[int, int] = {}
+    for number in range(identity.partitions):
+        end = reader.next_offset(number)
+        found[number] = 0
+        for file in snapshot_files(root / f"p{number}"):
+            try:
+                offset, _ = read_snapshot(file, identity.id)
+            except (OSError, ValueError):
+                continue
+            if found[number] < offset <= end:
+                found[number] = offset
+    return found

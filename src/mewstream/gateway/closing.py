@@ -37,7 +37,7 @@ class CloseReason(Enum):
     JOIN_TIMEOUT = Close(1008, 1008, "no join within the time allowed")
     INVALID_TEXT = Close(1007, 1007, "a text message that is not UTF-8")
     TOO_BIG = Close(1009, 1009, "the message is larger than this gateway takes")
-    BAD_FRAGMENTS = Close(1002, 1002, "fragments out of order")
+    BAD_FRAMING = Close(1002, 1002, "fragments out of order, or reserved bits")
     INTERNAL_ERROR = Close(1011, 1011, "an error of the gateway's own")
 
     @property

@@ -130,7 +130,8 @@ class Gateway:
         name = request.space if request.space is not None else named_space
         space = self.find_space(name)
         if space is None:
-            what = "name a space: this gateway serves several" if name is None else f"there is no space {name[:64]!r}"
+            # The name is not quoted: somebody may have put a token there.
+            what = "name a space: this gateway serves several" if name is None else "there is no space of that name"
             raise _no_such_space(what)
         tokens = {token for token in (header_token, request.token) if token is not None}
         named = {self.participant_of(space, token) for token in tokens}
@@ -271,7 +272,7 @@ def _open_journal(config: GatewayConfig) -> tuple[LocalJournal | None, dict[str,
         config.data,
         partitions=settings.partitions,
         segment_bytes=settings.segment_bytes,
-        keep_unsynced=settings.durability == "fsync",
+        synced_commits=settings.durability == "fsync",
     )
     try:
         return journal, journal.recover()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,7 +17,7 @@ from mewstream.gateway.space import Space
 from mewstream.protocol import kinds
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import encode_json
-from mewstream.protocol.errors import LimitExceeded, PeerError, Unauthorized, ValidationFailed
+from mewstream.protocol.errors import InvalidRequest, LimitExceeded, PeerError, Unauthorized, ValidationFailed
 from mewstream.protocol.records import (
     EnvelopeAccepted,
     Frame,
@@ -32,6 +33,8 @@ from mewstream.protocol.records import (
 )
 from mewstream.protocol.render import gateway_envelope, render
 from mewstream.protocol.times import parse_rfc3339, rfc3339
+
+log = logging.getLogger("mewstream.gateway")
 
 FEATURES = (
     "active_streams",
@@ -149,7 +152,7 @@ class HttpApi:
         name = request.query.get("space")
         space = self._gateway.find_space(name)
         if space is None:
-            text = f"there is no space {name[:64]!r}" if name else "name a space by ?space=: there are several"
+            text = "there is no space of that name" if name else "name a space by ?space=: there are several"
             raise HttpError(404 if name else 400, ValidationFailed(text, field="space"))
         participant = self._gateway.participant_of(space, presented.token)
         if participant is None or (claimed is not None and claimed != participant):
@@ -251,7 +254,10 @@ async def _errors_as_envelopes(request: web.Request, handler: Handler) -> web.St
     except web.HTTPRequestEntityTooLarge:
         return _error(413, _too_large(request.app[_LARGEST]))
     except web.HTTPException as error:
-        return _error(error.status, ValidationFailed(f"{request.method} {request.path[:80]}: {error.reason}"))
+        return _error(error.status, ValidationFailed(f"{error.reason}: see docs/protocol.md for the routes"))
+    except Exception:
+        log.exception("an error of our own in %s %s", request.method, request.match_info.route.resource)
+        return _error(500, InvalidRequest("an error of the gateway's own: it is in its log"))
 
 
 def _error(status: int, flaw: PeerError) -> web.Response:

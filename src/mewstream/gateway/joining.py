@@ -9,7 +9,6 @@ import msgspec
 from mewstream.gateway.closing import CloseReason
 from mewstream.protocol import kinds
 from mewstream.protocol.errors import PeerError, ValidationFailed
-from mewstream.protocol.identifiers import describe
 
 #: What a client may ask for by ``extensions``; unknown names are ignored, so that clients may be newer.
 KNOWN_EXTENSIONS = frozenset({"positions"})
@@ -71,7 +70,7 @@ def parse_join(message: bytes) -> JoinRequest | None:
     if extensions is not None and (
         not isinstance(extensions, list) or not all(isinstance(each, str) for each in extensions)
     ):
-        raise ValidationFailed(f"extensions must be a list of strings, got {describe(extensions)}")
+        raise ValidationFailed(f"extensions in a join must be a list of strings: {EXPECTED}")
     return JoinRequest(
         participant=_text(fields, "participantId", "participant_id", "participant"),
         space=_text(fields, "space"),
@@ -90,7 +89,7 @@ def _resume(value: Any) -> Resume | None:
     except msgspec.ValidationError:
         resume = Resume("", -1)
     if resume.seq < 0:
-        raise ValidationFailed(f'resume must be {{"epoch":...,"seq":...}} of a welcome, got {describe(value)}')
+        raise ValidationFailed('resume in a join must be {"epoch":...,"seq":...} as a welcome has them')
     return resume
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from picows import WSTransport
+
 from mewstream.gateway import wsframes
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.fanout import Parcel
@@ -48,7 +50,9 @@ class Watcher(Protocol):
 class Outbound:
     """What is on its way to one peer. Nothing here grows beyond the limits of ``Delivery``."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, delivery: Delivery) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, ws: WSTransport, delivery: Delivery) -> None:
+        transport = ws.underlying_transport
+        self._ws = ws
         self.positions = False
         self.knows_close_codes = False
         self.drops: dict[str, Drop] = {}
@@ -87,6 +91,10 @@ class Outbound:
         """Everything held in memory for this peer."""
         return self._queued_bytes + int(self._transport.get_write_buffer_size())
 
+    def _is_open(self) -> bool:
+        # picows closes by itself where a peer breaks the framing: nothing may follow its close frame.
+        return self._open and not self._ws.is_close_frame_sent
+
     def use(self, delivery: Delivery) -> None:
         """The space that the peer has joined says how much may wait for it."""
         self._delivery = delivery
@@ -96,21 +104,23 @@ class Outbound:
     # -- sending ----------------------------------------------------------------------------------
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
-        if not self._open:
-            return
-        if self._behind or self._queue:
+        if not self._is_open():
+            for parcel in parcels:
+                if parcel.stream is not None:
+                    self._count_drop(parcel)
+        elif self._behind or self._queue:
             for parcel in parcels:
                 self._enqueue(parcel)
         else:
             self._transport.write(data)
 
     def ping(self) -> None:
-        if self._open and not self.is_behind:
+        if self._is_open() and not self.is_behind:
             self._transport.write(wsframes.control(wsframes.OP_PING))
 
     def pong(self, payload: bytes) -> None:
         # A peer that floods us with pings and does not read gets no pongs to pile up.
-        if self._open and not self._behind:
+        if self._is_open() and not self._behind:
             self._transport.write(wsframes.control(wsframes.OP_PONG, payload))
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
@@ -120,6 +130,8 @@ class Outbound:
         self._open = False
         self.closing = reason
         self._discard()
+        if self._ws.is_close_frame_sent:
+            return
         text = text or reason.value.text
         if self.dropped_frames:
             text = f"{text}; {self.dropped_frames} frames were not delivered"
@@ -169,6 +181,8 @@ class Outbound:
 
     def _enqueue(self, parcel: Parcel) -> None:
         if not self._open:
+            if parcel.stream is not None:
+                self._count_drop(parcel)
             return
         if self._queued_bytes + parcel.size + _ENTRY_BYTES > self._delivery.queue_bytes and not self._make_room(parcel):
             return
@@ -185,6 +199,7 @@ class Outbound:
     def _make_room(self, parcel: Parcel) -> bool:
         """Apply the policy. True where the parcel may be queued now."""
         if parcel.stream is not None and parcel.on_slow == "disconnect":
+            self._count_drop(parcel)
             self.close(CloseReason.SLOW_CONSUMER)
             return False
         if parcel.stream is not None and parcel.on_slow == "latest":

@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 from mewstream.gateway.metrics import Metrics
@@ -184,7 +185,7 @@ class JournalRecorder:
         waiting, lane.unwritten = lane.unwritten, []
         if self._settings.durability == "fsync":
             lane.unsynced += waiting
-            self._sync(lane)
+            self._sync(lane)  # frames too: what is not synced does not count
         else:
             for done in waiting:
                 done()
@@ -196,12 +197,12 @@ class JournalRecorder:
     # -- fsync ------------------------------------------------------------------------------------
 
     def _sync(self, lane: _Lane) -> None:
-        if lane.syncing or not lane.unsynced:
+        if lane.syncing or self._closing or not (lane.unsynced or lane.partition.unsynced):
             return
         lane.syncing = True
         waiting, lane.unsynced = lane.unsynced, []
         batches = lane.partition.unsynced
-        future = self._loop.run_in_executor(self._sync_thread, lane.partition.sync)
+        future = self._loop.run_in_executor(self._sync_thread, lane.partition.sync, batches)
         future.add_done_callback(lambda future: self._synced(lane, batches, waiting, future))
 
     def _synced(
@@ -255,7 +256,7 @@ class JournalRecorder:
 
     def _seal(self) -> None:
         for partition, name in self._journal.segments_to_seal():
-            self._work("seal a segment", lambda partition=partition, name=name: partition.seal(name))  # type: ignore[misc]
+            self._work("seal a segment", partial(partition.seal, name), again=partial(partition.closed.append, name))
 
     def _retain(self) -> None:
         self._retention_timer = self._loop.call_later(RETENTION_SECONDS, self._retain)
@@ -275,14 +276,16 @@ class JournalRecorder:
             self._journal.prune(plan)
             log.info("pruned %d segments, %d bytes", len(plan.segments), plan.bytes)
 
-    def _work(self, what: str, task: Callable[[], None]) -> None:
-        """Upkeep that may fail without harm: it is reported and done again later."""
+    def _work(self, what: str, task: Callable[[], None], again: Callable[[], None] | None = None) -> None:
+        """Upkeep that may fail without harm: it is reported, and done again later."""
 
         def guarded() -> None:
             try:
                 task()
             except (OSError, JournalError) as error:
                 log.error("could not %s: %s", what, error)
+                if again is not None:
+                    self._loop.call_soon_threadsafe(self._loop.call_later, RETENTION_SECONDS, again)
 
         self._work_thread.submit(guarded)
 

@@ -37,8 +37,11 @@ class RefusalFlood:
 
     def is_first(self, refused: Refused, version: int) -> bool:
         """Whether this refusal is to be reported by itself; if not, it has been counted. ``version`` 0:
-        there is no such stream. Those share a place, for their number is the sender's choice."""
-        key = (refused.stream_id or "" if version else "", refused.code, version)
+        there is no such stream. When many are named, those share a place: their number is the
+        sender's choice."""
+        key = (refused.stream_id or "", refused.code, version)
+        if not version and key not in self._windows and len(self._windows) >= MAX_KEYS // 2:
+            key = ("", refused.code, 0)
         window = self._windows.get(key)
         if window is not None:
             window.count += 1

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import gc
 import logging
+import re
 import signal
 import socket
 import ssl
@@ -29,6 +30,10 @@ from mewstream.gateway.http import HttpApi
 from mewstream.protocol.errors import ConfigError
 
 log = logging.getLogger("mewstream.gateway")
+#: aiohttp would log a traceback for every bad request; errors of our own are logged where they happen.
+_silent = logging.getLogger("mewstream.aiohttp")
+_silent.setLevel(logging.CRITICAL + 1)
+
 _picows_logger = logging.getLogger("mewstream.picows")
 _picows_logger.setLevel(logging.ERROR)
 
@@ -45,6 +50,8 @@ class _PicowsLog(logging.LoggerAdapter[logging.Logger]):
 _picows_log = _PicowsLog(_picows_logger)
 
 MAX_REQUEST_HEAD = 16 << 10
+#: How long a drain waits for requests whose bodies do not come.
+HTTP_SHUTDOWN_TIMEOUT = 1.0
 HEAD_TIMEOUT = 10.0
 BACKLOG = 4096
 #: picows starts with this much and grows as it must: thousands of idle connections stay small.
@@ -75,23 +82,30 @@ class Doorman(asyncio.Protocol):
         assert self._transport is not None
         self._received += data
         end = self._received.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._received) > MAX_REQUEST_HEAD:
-                self._transport.write(
-                    b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-                )
-                self._transport.close()
-            return
-        self._stop_waiting()
-        head = self._received[: end + 2]
-        if _is_upgrade(head):
-            self._to_websocket(_normalised(head) + self._received[end + 2 :])
+        if end > MAX_REQUEST_HEAD or (end < 0 and len(self._received) > MAX_REQUEST_HEAD):
+            self._refuse("431 Request Header Fields Too Large")
+        elif end >= 0:
+            self._stop_waiting()
+            self._hand_over(self._received[: end + 2], self._received[end + 2 :])
+            self._received = b""
+
+    def _hand_over(self, head: bytes, rest: bytes) -> None:
+        assert self._transport is not None
+        if not _HEAD.fullmatch(head):
+            # Refused here, for those behind us would quote what they do not understand, tokens included.
+            self._refuse("400 Bad Request")
+        elif _UPGRADE.search(head):
+            self._to_websocket(_normalised(head) + rest)
         else:
             protocol = self._http()
             self._transport.set_protocol(protocol)
             protocol.connection_made(self._transport)
-            protocol.data_received(self._received)
-        self._received = b""
+            protocol.data_received(head + rest)
+
+    def _refuse(self, status: str) -> None:
+        assert self._transport is not None
+        self._transport.write(f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
+        self._transport.close()
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
@@ -129,14 +143,34 @@ class Doorman(asyncio.Protocol):
             view = view[size:]
 
 
-def _is_upgrade(head: bytes) -> bool:
-    return b"\r\nupgrade: websocket\r\n" in head.lower().replace(b":websocket", b": websocket")
+_HEAD = re.compile(
+    rb"[A-Z]{1,16} [\x21-\x7e]+ HTTP/1\.[01]\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*"
+)
+_UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*websocket[ \t]*\r\n", re.IGNORECASE)
+_CONNECTION = re.compile(rb"\r\nconnection:([^\r]*)", re.IGNORECASE)
 
 
 def _normalised(head: bytes) -> bytes:
     """picows wants exactly ``Connection: Upgrade``; browsers send ``keep-alive, Upgrade``."""
-    lines = head.split(b"\r\n")
-    return b"\r\n".join(b"Connection: Upgrade" if line.lower().startswith(b"connection:") else line for line in lines)
+
+    def value(match: re.Match[bytes]) -> bytes:
+        asked = {each.strip().lower() for each in match[1].split(b",")}
+        return b"\r\nConnection: Upgrade" if b"upgrade" in asked else match[0]
+
+    return _CONNECTION.sub(value, head)
+
+
+class _RequestHandler(web.RequestHandler):
+    """aiohttp's, without quoting what it did not understand: there may be a token in it."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        return super().handle_error(request, status, None, "the request cannot be understood")
 
 
 async def serve(
@@ -162,10 +196,17 @@ async def serve(
         base_url=f"{'wss' if tls else 'ws'}://{_reachable(host)}:{port}",
         working_directory=working_directory or Path.cwd(),
     )
-    runner = web.AppRunner(HttpApi(gateway).application, access_log=None)
+    runner = web.AppRunner(
+        HttpApi(gateway).application, access_log=None, logger=_silent, shutdown_timeout=HTTP_SHUTDOWN_TIMEOUT
+    )
     await runner.setup()
-    assert runner.server is not None
-    listening.open(lambda: Doorman(gateway, runner.server))  # type: ignore[arg-type]
+    server = runner.server
+    assert server is not None
+
+    def http() -> asyncio.Protocol:
+        return _RequestHandler(server, loop=loop, **server._kwargs)
+
+    listening.open(lambda: Doorman(gateway, http))
     for name in config.unused:
         log.warning("%s is accepted and not used: it concerns the reference's process manager", name)
     gc.freeze()  # what is there now stays: the collector need not look at it again

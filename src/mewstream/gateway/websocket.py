@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
+from mewstream.gateway import wsframes
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, Resume, parse_join
-from mewstream.gateway.outbound import Outbound
+from mewstream.gateway.outbound import CLOSE_TIMEOUT, Outbound
 from mewstream.gateway.refusal_flood import RefusalFlood
 from mewstream.gateway.resume import CannotResume, Missed
 from mewstream.gateway.space import Member, Space
@@ -104,11 +105,10 @@ class WebSocketMember(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         loop = self._gateway.loop
-        underlying = transport.underlying_transport
-        self.outbound = Outbound(loop, underlying, Delivery())
+        self.outbound = Outbound(loop, transport, Delivery())
         self.outbound.watcher = self
         self.outbound.on_close = self._closed_by_us
-        self.reading = Reading(underlying)
+        self.reading = Reading(transport.underlying_transport)
         self.flood = RefusalFlood(loop, self._report_flood)
         self._gateway.connected(self)
         self._join_timer = loop.call_later(self._gateway.config.join_timeout, self._join_timed_out)
@@ -118,8 +118,8 @@ class WebSocketMember(WSListener):
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._gone = True
-        self._leave()
         self.outbound.lost()
+        self._leave()
         self._gateway.disconnected(self)
 
     def pause_writing(self) -> None:
@@ -129,13 +129,16 @@ class WebSocketMember(WSListener):
         self.outbound.resume_writing()
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        if self.outbound.closing is not None:
-            if frame.msg_type == WSMsgType.CLOSE:
+        kind = frame.msg_type
+        if self._gone or self.outbound.closing is not None:
+            if kind == WSMsgType.CLOSE:
                 transport.underlying_transport.close()
             return
         self.heard = True
-        kind = frame.msg_type
-        if frame.fin and kind == WSMsgType.BINARY and not self._assembler.is_open:
+        if frame.rsv1 or frame.rsv2 or frame.rsv3:
+            flaw = ValidationFailed("a frame with reserved bits: no extension of WebSocket was agreed on")
+            self._refuse_and_close(flaw, CloseReason.BAD_FRAMING)
+        elif frame.fin and kind == WSMsgType.BINARY and not self._assembler.is_open:
             self._message(frames.BINARY, frame.get_payload_as_bytes())
         elif frame.fin and kind == WSMsgType.TEXT and not self._assembler.is_open:
             self._message(frames.TEXT, frame.get_payload_as_bytes())
@@ -149,11 +152,19 @@ class WebSocketMember(WSListener):
             self._fragment(_OPCODES[kind], frame.fin, frame.get_payload_as_bytes())
 
     def _closed_by_peer(self, transport: WSTransport, frame: WSFrame) -> None:
-        self._leave()
-        transport.send_close(frame.get_close_code())
+        """Answer a close in kind, and hear nothing more."""
+        self._gone = True
+        answer = wsframes.control(wsframes.OP_CLOSE)
+        if frame.payload_size:
+            code = int.from_bytes(frame.get_payload_as_bytes()[:2])
+            answer = wsframes.close(code if _may_stand_in_a_close(code) else 1002, "")
+        self.outbound.lost()
+        if not transport.is_close_frame_sent:
+            transport.underlying_transport.write(answer)
         transport.underlying_transport.close()
         # A peer that says goodbye and then neither reads nor goes must not keep our memory.
-        self._gateway.loop.call_later(2.0, transport.underlying_transport.abort)
+        self._gateway.loop.call_later(CLOSE_TIMEOUT, transport.underlying_transport.abort)
+        self._leave()
 
     # -- joining ----------------------------------------------------------------------------------
 
@@ -239,9 +250,11 @@ class WebSocketMember(WSListener):
     def _leave(self) -> None:
         if self._join_timer is not None:
             self._join_timer.cancel()
-        space, self.space = self.space, None
+        space = self.space
         if space is not None:
+            # It is still a member while its floods are summed up.
             space.leave(self, heir=self._gateway.heir_of(space, self.participant))
+            self.space = None
             space.report_drops(self.participant, self.outbound.drops)
 
     # -- messages ---------------------------------------------------------------------------------
@@ -250,7 +263,7 @@ class WebSocketMember(WSListener):
         try:
             whole = self._assembler.add(opcode, fin, payload, self._max_bytes)
         except FragmentError as flaw:
-            self._refuse_and_close(ValidationFailed(str(flaw)), CloseReason.BAD_FRAGMENTS)
+            self._refuse_and_close(ValidationFailed(str(flaw)), CloseReason.BAD_FRAMING)
         except LimitExceeded as flaw:
             self._refuse_and_close(flaw, CloseReason.TOO_BIG)
         else:
@@ -307,6 +320,11 @@ class WebSocketMember(WSListener):
         else:
             self._gateway.tell_stranger(self, flaw)
         self.close(reason)
+
+
+def _may_stand_in_a_close(code: int) -> bool:
+    """RFC 6455, section 7.4, and the registry."""
+    return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
 
 
 def _is_utf8(message: bytes) -> bool:

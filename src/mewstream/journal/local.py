@@ -60,7 +60,7 @@ class LocalJournal:
         *,
         partitions: int = DEFAULT_PARTITIONS,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
-        keep_unsynced: bool = False,
+        synced_commits: bool = False,
         files: Files | None = None,
     ) -> None:
         self._files = files or Files()
@@ -69,17 +69,20 @@ class LocalJournal:
             self.root = data / "journal"
             self.root.mkdir(exist_ok=True)
             self.reader = JournalReader(self.root)
-            self.identity = self._identify(partitions)
+            self.identity, is_new = self._identify(partitions)
             self.partitions = [
                 Partition(
                     self.root / f"p{number}",
                     self._files,
                     segment_bytes=segment_bytes,
                     begins_at=self.identity.pruned.get(number, 0),
-                    keep_unsynced=keep_unsynced,
+                    is_new=is_new,
+                    synced_commits=synced_commits,
                 )
                 for number in range(self.identity.partitions)
             ]
+            # Written last: a journal without its identity was never finished, and is begun again.
+            self._files.replace(self.root / IDENTITY_FILE, msgspec.json.encode(self.identity))
         except OSError as error:
             os.close(self._lock)
             raise JournalError(f"cannot use {data} for the journal: {error.strerror or error}") from None
@@ -91,18 +94,17 @@ class LocalJournal:
     def epoch(self) -> str:
         return self.identity.epoch
 
-    def _identify(self, partitions: int) -> Identity:
+    def _identify(self, partitions: int) -> tuple[Identity, bool]:
         """The identity of the journal that is here, or of a new one; each start is a new run."""
-        file = self.root / IDENTITY_FILE
-        if file.exists():
-            identity = self.reader.identity()
-        else:
-            if any(self.root.glob("p*/*.index")):
+        is_new = not (self.root / IDENTITY_FILE).exists()
+        if is_new:
+            if any(file.stat().st_size for file in self.root.glob("p*/*.index")):
                 raise JournalError(f"{self.root} holds segments and no {IDENTITY_FILE}: put it back from a copy")
             identity = Identity(uuid.uuid4().hex, partitions, datetime.now(UTC).isoformat(timespec="seconds"))
+        else:
+            identity = self.reader.identity()
         identity.runs += 1
-        self._files.replace(file, msgspec.json.encode(identity))
-        return identity
+        return identity, is_new
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -156,7 +158,13 @@ class LocalJournal:
             if offset <= self.partitions[number].next_offset:
                 return offset, states
             log.warning("%s is not used: it is ahead of the journal", file)
-        return self.identity.pruned.get(number, 0), {}
+        pruned = self.identity.pruned.get(number, 0)
+        if pruned:
+            raise JournalError(
+                f"{directory} was pruned up to offset {pruned} and has no sound snapshot from there on: "
+                "the state cannot be told. Put a snapshot file back from a copy"
+            )
+        return 0, {}
 
     def encode_snapshot(self, number: int, states: Mapping[str, SpaceState]) -> tuple[Path, bytes]:
         """A snapshot of a partition at its end, and where it goes. All its records must be flushed."""
@@ -195,18 +203,15 @@ class LocalJournal:
             remove_segment(self._files, segment)
 
     def snapshot_offsets(self) -> dict[int, int]:
-        """For each partition the offset of its newest snapshot: a start needs what comes after it."""
-        return {
-            number: max(
-                (
-                    int(match[1])
-                    for file in (self.root / f"p{number}").iterdir()
-                    if (match := _SNAPSHOT.match(file.name))
-                ),
-                default=0,
-            )
-            for number in range(len(self.partitions))
-        }
+        """For each partition the offset of its newest sound snapshot: a start needs what comes after it."""
+        offsets = {}
+        for number in range(len(self.partitions)):
+            offsets[number] = 0
+            for file in reversed(snapshot_files(self.root / f"p{number}")):
+                with contextlib.suppress(OSError, ValueError):
+                    offsets[number], _ = read_snapshot(file, self.identity.id)
+                    break
+        return offsets
 
     def segments_to_seal(self) -> list[tuple[Partition, SegmentName]]:
         """Full segments that wait to be rewritten."""

@@ -41,14 +41,21 @@ class Partition:
     the loop: they touch only what is written already."""
 
     def __init__(
-        self, directory: Path, files: Files, *, segment_bytes: int, begins_at: int = 0, keep_unsynced: bool = False
+        self,
+        directory: Path,
+        files: Files,
+        *,
+        segment_bytes: int,
+        begins_at: int = 0,
+        is_new: bool = True,
+        synced_commits: bool = False,
     ) -> None:
         self.directory = directory
         self._files = files
         self._segment_bytes = segment_bytes
         self._pending: list[tuple[str, str, Record]] = []
         self._pending_bytes = 0
-        self._keep_unsynced = keep_unsynced
+        self._synced_commits = synced_commits
         self._unsynced: list[tuple[int, bytes, BatchEntry]] = []
         self._data = self._index = -1
         self._entries = 0
@@ -59,7 +66,7 @@ class Partition:
         self.closed: list[SegmentName] = []
         """Full segments that wait to be sealed."""
         directory.mkdir(parents=True, exist_ok=True)
-        self._recover(begins_at)
+        self._recover(begins_at, is_new)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -88,18 +95,22 @@ class Partition:
         entry = entry_for(data, self._size, self.next_offset, len(pending), pending[-1][2].ts)
         # A torn write before this position is simply written over the next time.
         self._files.write_at(self._data, data, self._size)
-        self._files.write_at(self._index, entry.encode(), self._entries * ENTRY_BYTES)
-        if self._keep_unsynced:
+        if self._synced_commits:
             self._unsynced.append((self._entries, data, entry))
+        else:
+            self._files.write_at(self._index, entry.encode(), self._entries * ENTRY_BYTES)
         self._size += len(data)
         self._entries += 1
         self.next_offset += len(pending)
         self._pending = []
         self._pending_bytes = 0
 
-    def sync(self) -> None:
-        """Everything that was flushed is on the disk after this."""
+    def sync(self, batches: int | None = None) -> None:
+        """Everything that was flushed is on the disk after this; with ``synced_commits``, so many of the
+        batches that were not. An entry in the index makes a batch count, so its data comes first."""
         self._files.sync(self._data)
+        for number, _, entry in self._unsynced[:batches]:
+            self._files.write_at(self._index, entry.encode(), number * ENTRY_BYTES)
         self._files.sync(self._index)
 
     @property
@@ -114,9 +125,8 @@ class Partition:
     def rewrite_unsynced(self) -> None:
         """After a failed sync: what it has done to the pages is unknown, and a second sync would not
         tell. So they are written again."""
-        for number, data, entry in self._unsynced:
+        for _, data, entry in self._unsynced:
             self._files.write_at(self._data, data, entry.position)
-            self._files.write_at(self._index, entry.encode(), number * ENTRY_BYTES)
 
     def close(self) -> None:
         self._files.close(self._data)
@@ -147,7 +157,7 @@ class Partition:
 
     # -- recovery ---------------------------------------------------------------------------------
 
-    def _recover(self, begins_at: int) -> None:
+    def _recover(self, begins_at: int, is_new: bool) -> None:
         """Find the end of what was committed, cut off what was not, and go on from there.
         ``begins_at`` is the first offset that was not pruned."""
         segments = list_segments(_LOCAL, str(self.directory))
@@ -172,7 +182,7 @@ class Partition:
             if segment.name.sealed:
                 self._remove_unsealed(segment.name)
         if not segments:
-            if begins_at:
+            if not is_new:
                 raise CorruptJournal(str(self.directory), begins_at, "every segment is missing")
             self._begin(0)
             return
@@ -185,10 +195,10 @@ class Partition:
         self.closed = [segment.name for segment in segments[:-1] if not segment.name.sealed]
 
     def _reopen(self, segment: Segment) -> None:
-        batches = segment.batches
-        if segment.flaw is not None:
-            log.warning("%s: %s: cut off, it was never committed", segment.data_path, segment.flaw)
-        batches = batches[: self._sound_batches(segment)]
+        """Go on in a segment that was being written. Only what was never committed is cut off."""
+        if segment.flaw is not None and not segment.is_torn:
+            raise CorruptJournal(segment.data_path, segment.next_offset, segment.flaw)
+        batches = segment.batches[: self._sound_batches(segment)]
         self._first_offset = segment.name.first_offset
         self._data = self._files.open(self.directory / segment.name.data_file)
         self._index = self._files.open(self.directory / segment.name.index_file)
@@ -196,10 +206,10 @@ class Partition:
         if not batches:
             self._files.write_at(self._data, HEADER, 0)
         torn = self._files.size(self._data) - end
-        if torn > 0:
-            log.warning("%s: cut off %d bytes that were never committed", segment.data_path, torn)
+        if torn > 0 or segment.flaw is not None:
+            log.warning("%s: cut off %d bytes that were never committed", segment.data_path, max(torn, 0))
         self._files.truncate(self._data, end)
-        self._files.truncate(self._index, len(encode_index(batches)))
+        self._files.truncate(self._index, len(batches) * ENTRY_BYTES)
         self._files.sync(self._data)
         self._files.sync(self._index)
         self._size = end
@@ -207,30 +217,33 @@ class Partition:
         self.next_offset = batches[-1].last_offset + 1 if batches else segment.name.first_offset
 
     def _sound_batches(self, segment: Segment) -> int:
-        """How many batches of the last segment count. Only its last batch may be bad: an index entry
-        can reach the disk before its data does when the power fails. That one was not acknowledged
-        as synced; its bytes are kept aside and the loss is reported."""
+        """How many batches of the last segment count. Without syncing, an index entry can reach the disk
+        and its data not when the power fails: then the last batches are bad, and none after them is
+        sound. Their bytes are kept aside and the loss is reported. Anything else is damage."""
         if not segment.batches:
             return 0
         with _LOCAL.open_input_file(segment.data_path) as source:
-            try:
-                read_batch(source, segment, segment.batches[-1])
-                return len(segment.batches)
-            except CorruptJournal as flaw:
-                if len(segment.batches) > 1:
-                    # A bad batch before the last is no torn tail: then nothing may be cut.
-                    read_batch(source, segment, segment.batches[-2])
-                last = segment.batches[-1]
-                aside = self.directory / f"{segment.name.stem}.{last.first_offset}.bad"
-                self._files.replace(aside, source.read_at(last.length, last.position))
+            count = len(segment.batches)
+            flaw: CorruptJournal | None = None
+            while count:
+                try:
+                    read_batch(source, segment, segment.batches[count - 1])
+                    break
+                except CorruptJournal as found:
+                    flaw = found
+                    count -= 1
+            if flaw is not None:
+                first = segment.batches[count]
+                aside = self.directory / f"{segment.name.stem}.{first.first_offset}.bad"
+                self._files.replace(aside, source.read_at(source.size() - first.position, first.position))
                 log.error(
                     "%s; offsets %d to %d are lost, their bytes are kept in %s",
                     flaw,
-                    last.first_offset,
-                    last.last_offset,
+                    first.first_offset,
+                    segment.batches[-1].last_offset,
                     aside,
                 )
-                return len(segment.batches) - 1
+        return count
 
     def _remove_unsealed(self, name: SegmentName) -> None:
         unsealed = SegmentName(name.first_offset, sealed=False)

@@ -6,6 +6,7 @@ tail that is being written is read like everything else.
 
 from __future__ import annotations
 
+import itertools
 import time
 import zlib
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from mewstream.journal.schema import SCHEMA_VERSION, Entry, decode
 from mewstream.journal.segments import BatchEntry, Segment, list_segments, read_batch
 
 IDENTITY_FILE = "journal.json"
+#: How often a reader looks again when a segment is moved under its hands.
+ATTEMPTS = 5
 
 
 class Identity(msgspec.Struct):
@@ -45,6 +48,10 @@ class Batch(NamedTuple):
     segment: Segment
     entry: BatchEntry
     rows: pa.RecordBatch
+
+    def above(self, offset: int) -> Batch:
+        """Without the rows below an offset."""
+        return self._replace(rows=self.rows.slice(max(0, offset - self.entry.first_offset)))
 
 
 def partition_of(space: str, partitions: int) -> int:
@@ -92,6 +99,19 @@ class JournalReader:
 
     def batches(self, partition: int, start: int = 0, end: int | None = None) -> Iterator[Batch]:
         """Batches that hold offsets from ``start`` up to ``end`` (not included), in order."""
+        begin = start
+        for attempt in itertools.count():
+            try:
+                for batch in self._batches_now(partition, start, end):
+                    yield batch if start == begin else batch.above(start)
+                    start = batch.entry.last_offset + 1
+                return
+            except FileNotFoundError as gone:
+                # A segment was sealed meanwhile: what it held is in another file now.
+                if attempt >= ATTEMPTS:
+                    raise CorruptJournal(str(gone.filename or self.directory(partition)), start, str(gone)) from None
+
+    def _batches_now(self, partition: int, start: int, end: int | None) -> Iterator[Batch]:
         expected: int | None = None
         for segment in self._segments_from(partition, start):
             if expected is not None and segment.name.first_offset != expected:
@@ -105,7 +125,7 @@ class JournalReader:
                 if entry.last_offset >= start and (end is None or entry.first_offset < end)
             ]
             if wanted:
-                with self._open(segment) as source:
+                with self._fs.open_input_file(segment.data_path) as source:
                     for entry in wanted:
                         yield Batch(segment, entry, read_batch(source, segment, entry))
 
@@ -126,14 +146,6 @@ class JournalReader:
                 raise PositionGone(f"partition {partition}: offset {start} was pruned, the journal begins at {first}")
         return [segment for segment in segments if segment.next_offset > start]
 
-    def _open(self, segment: Segment) -> pa.NativeFile:
-        try:
-            return self._fs.open_input_file(segment.data_path)
-        except FileNotFoundError:
-            raise CorruptJournal(
-                segment.data_path, segment.name.first_offset, "the segment is missing, its index is there"
-            ) from None
-
     # -- by space ---------------------------------------------------------------------------------
 
     def read(self, space: str, after: int = 0) -> Iterator[Entry]:
@@ -152,17 +164,13 @@ class JournalReader:
                 yield entry
 
     def seq_before(self, space: str, micros: int) -> int:
-        """The last seq of a space before a time, 0 where there is none. The index knows the times."""
-        partition = partition_of(space, self.identity().partitions)
-        for segment in reversed(self.segments(partition)):
-            with self._open(segment) as source:
-                for entry in reversed(segment.batches):
-                    rows = read_batch(source, segment, entry)
-                    times = rows.column("ts").cast(pa.int64())
-                    before = pc.and_(pc.equal(rows.column("space"), space), pc.less(times, micros))
-                    seqs = rows.column("seq").filter(before)
-                    if len(seqs):
-                        return int(seqs[-1].as_py())
+        """The last seq of a space before a time, 0 where there is none."""
+        for batch in self._backwards(space):
+            times = batch.rows.column("ts").cast(pa.int64())
+            before = pc.and_(pc.equal(batch.rows.column("space"), space), pc.less(times, micros))
+            seqs = batch.rows.column("seq").filter(before)
+            if len(seqs):
+                return int(seqs[-1].as_py())
         return 0
 
     def follow(self, space: str, after: int = 0, *, poll: float = 0.1) -> Iterator[Entry | None]:
@@ -182,23 +190,29 @@ class JournalReader:
     def start_of(self, space: str, after: int) -> int:
         """The offset from which on everything of a space above a position is found; 0 is the beginning.
         It looks from the end backwards to the batch that holds the position: what is asked for is new."""
-        if after:
-            partition = partition_of(space, self.identity().partitions)
-            for segment in reversed(self.segments(partition)):
-                found = self._find(segment, space, after)
-                if found is not None:
-                    return found
+        for batch in self._backwards(space) if after else ():
+            seqs = batch.rows.column("seq").filter(pc.equal(batch.rows.column("space"), space))
+            if len(seqs) and seqs[0].as_py() <= after:
+                return batch.entry.first_offset
         return 0
 
-    def _find(self, segment: Segment, space: str, after: int) -> int | None:
-        """The offset of the last batch in a segment that holds a seq of the space up to ``after``."""
-        with self._open(segment) as source:
-            for entry in reversed(segment.batches):
-                rows = read_batch(source, segment, entry)
-                seqs = rows.column("seq").filter(pc.equal(rows.column("space"), space))
-                if len(seqs) and seqs[0].as_py() <= after:
-                    return entry.first_offset
-        return None
+    def _backwards(self, space: str) -> Iterator[Batch]:
+        """The batches of the partition that a space is in, the newest first."""
+        partition = partition_of(space, self.identity().partitions)
+        end: int | None = None
+        for attempt in itertools.count():
+            try:
+                for segment in reversed(self.segments(partition)):
+                    wanted = [entry for entry in segment.batches if end is None or entry.first_offset < end]
+                    if wanted:
+                        with self._fs.open_input_file(segment.data_path) as source:
+                            for entry in reversed(wanted):
+                                yield Batch(segment, entry, read_batch(source, segment, entry))
+                                end = entry.first_offset
+                return
+            except FileNotFoundError as gone:
+                if attempt >= ATTEMPTS:
+                    raise CorruptJournal(str(gone.filename or self.directory(partition)), end or 0, str(gone)) from None
 
 
 def _rows_of(rows: pa.RecordBatch, space: str, after: int) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ being written, and never what a named consumer has not read, up to a cap.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -83,10 +84,17 @@ def plan_pruning(
     total = sum(sizes.values())
     plan = PrunePlan()
     held: dict[str, int] = {}
-    # The oldest segment of the whole journal first, wherever it is.
+    # The oldest segment of the whole journal first, wherever it is; within a partition in their order,
+    # whatever the clock did.
     queue = sorted(
-        ((segment.last_ts, number, segment) for number, segments in by_partition.items() for segment in segments[:-1]),
-        key=lambda item: (item[0], item[1]),
+        (
+            (newest, number, segment)
+            for number, segments in by_partition.items()
+            for newest, segment in zip(
+                itertools.accumulate((each.last_ts for each in segments), max), segments[:-1], strict=False
+            )
+        ),
+        key=lambda item: (item[0], item[1], item[2].name.first_offset),
     )
     stopped: set[int] = set()
     for last_ts, number, segment in queue:

@@ -97,11 +97,13 @@ def parse_index(data: bytes) -> tuple[list[BatchEntry], str | None]:
     entries: list[BatchEntry] = []
     for start in range(0, len(data), ENTRY_BYTES):
         piece = data[start : start + ENTRY_BYTES]
-        if len(piece) < ENTRY_BYTES:
+        # A disk that lost power may have the end of a file and not what came before it.
+        if len(piece) < ENTRY_BYTES or not any(piece):
             return entries, f"entry {len(entries)} of the index is cut short"
         packed, (check,) = piece[: _ENTRY.size], _CHECK.unpack(piece[_ENTRY.size :])
         if zlib.crc32(packed) != check:
-            return entries, f"entry {len(entries)} of the index has a wrong checksum"
+            last = start + ENTRY_BYTES >= len(data)
+            return entries, f"entry {len(entries)} of the index {'is cut short' if last else 'has a wrong checksum'}"
         entry = BatchEntry(*_ENTRY.unpack(packed))
         if entries and (
             entry.first_offset != entries[-1].last_offset + 1

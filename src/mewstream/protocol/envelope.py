@@ -8,6 +8,7 @@ judged: two readers of the same message can never disagree about a repeated key.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import zlib
 from typing import Any
@@ -34,6 +35,7 @@ MAX_DEPTH = 100
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class Envelope(msgspec.Struct):
@@ -88,8 +90,8 @@ def parse_envelope(data: bytes, *, max_id_bytes: int) -> Envelope:
     try:
         if not data.isascii():
             data.decode()  # what nobody here looks into is relayed as it is, and must be text
-        _check_depth(data)
-        fields = _decode_fields(_compact(data, indent=-1))
+        data = _compact(data, indent=-1)
+        fields = _decode_fields(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as flaw:
         raise ValidationFailed(
             f"not a JSON object: {flaw}. Expected an envelope such as "
@@ -99,6 +101,7 @@ def parse_envelope(data: bytes, *, max_id_bytes: int) -> Envelope:
         raise ValidationFailed("the JSON is nested too deeply") from None
 
     try:
+        _check_depth(data)
         return _check_fields(fields, max_id_bytes)
     except PeerError as flaw:
         with contextlib.suppress(PeerError):
@@ -135,16 +138,12 @@ def _check_fields(fields: dict[str, msgspec.Raw], max_id_bytes: int) -> Envelope
 
 
 def _check_depth(data: bytes) -> None:
+    """``data`` is JSON: its strings end, so that taking them out is one pass."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return
     brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
-    # Each round takes the innermost pairs away; what is not JSON at all ends the same way.
-    for _ in range(MAX_DEPTH):
-        brackets, before = brackets.replace(b"[]", b"").replace(b"{}", b""), brackets
-        if len(brackets) == len(before):
-            break
-    if brackets:
-        raise ValidationFailed(f"the JSON is nested more than {MAX_DEPTH} levels deep, or not JSON")
+    if max(itertools.accumulate(map(_STEPS.__getitem__, brackets))) > MAX_DEPTH:
+        raise ValidationFailed(f"the JSON is nested more than {MAX_DEPTH} levels deep")
 
 
 def _text(fields: dict[str, msgspec.Raw], key: str, max_bytes: int) -> str | None:

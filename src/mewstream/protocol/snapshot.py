@@ -36,6 +36,7 @@ class _Snapshot(msgspec.Struct):
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]]
     participants: dict[str, Participant]
     first_joins: dict[str, int]
+    paused: dict[str, int]
     connected: int
     streams: dict[str, Stream]
     aliases: dict[str, str]
@@ -45,8 +46,10 @@ class _Snapshot(msgspec.Struct):
     answers: dict[str, dict[str, _Answer]]
 
 
-_SHARED = {field.name for field in dataclasses.fields(SpaceState)} & set(_Snapshot.__struct_fields__)
-_SHARED -= {"timers", "answers"}
+#: What is written in another form, and what follows from the configuration.
+_OTHERWISE = {"timers", "answers", "limits", "policies", "delivery", "compiled"}
+_SHARED = {field.name for field in dataclasses.fields(SpaceState)} - _OTHERWISE
+assert set(_Snapshot.__struct_fields__) >= _SHARED, "a snapshot must hold the whole state"
 
 
 def dump(state: SpaceState) -> bytes:

@@ -1,0 +1,165 @@
+"""TLS: wss and https on the one port (DESIGN, "gateway")."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+import trustme
+import yaml
+
+from support import Client, GatewayProcess, space_config, token_of
+
+#: Begins the ids of a client's envelopes: the gateway is shared, and a repeated id would be a repetition.
+_numbers = itertools.count()
+
+
+@dataclass
+class Certificates:
+    cert: Path
+    key: Path
+    trust: ssl.SSLContext
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    directory = tmp_path_factory.mktemp("certificates")
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    for number, blob in enumerate(issued.cert_chain_pems):
+        blob.write_to_path(cert, append=number > 0)
+    issued.private_key_pem.write_to_path(key)
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    return Certificates(cert, key, trust)
+
+
+@pytest.fixture(scope="module", params=["options", "gateway.tls"])
+def gateway(
+    request: pytest.FixtureRequest, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    directory = tmp_path_factory.mktemp("gateway")
+    files = {"cert": str(certificates.cert), "key": str(certificates.key)}
+    if request.param == "options":
+        options: tuple[str, ...] = ("--tls-cert", files["cert"], "--tls-key", files["key"])
+        config = space_config("alice", "bob")
+    else:
+        options = ()
+        config = space_config("alice", "bob", gateway={"tls": files})
+    gateway = GatewayProcess(directory, config, options=options).start()
+    yield gateway
+    gateway.stop()
+
+
+async def enter(gateway: GatewayProcess, certificates: Certificates, participant: str) -> Client:
+    client = await Client.connect(f"wss://localhost:{gateway.port}/ws", ssl=certificates.trust)
+    client.participant = f"{participant}-{next(_numbers)}"
+    join = {"type": "join", "participantId": participant, "token": token_of(participant)}
+    await client.send_raw(json.dumps(join))
+    client.welcome = await client.receive("system/welcome")
+    return client
+
+
+async def test_wss_and_https_on_one_port(gateway: GatewayProcess, certificates: Certificates) -> None:
+    alice = await enter(gateway, certificates, "alice")
+    bob = await enter(gateway, certificates, "bob")
+    stream = await alice.open_stream()
+    large = "x" * 500_000
+    await alice.frame(stream, large)
+    assert await bob.receive_frame(stream) == large
+    assert bob.connection.transport.get_extra_info("ssl_object").version() in ("TLSv1.2", "TLSv1.3")
+    async with aiohttp.ClientSession() as session:
+        base = f"https://localhost:{gateway.port}"
+        async with session.get(f"{base}/health", ssl=certificates.trust) as response:
+            assert (await response.json())["clients"] == 2
+        headers = {"Authorization": f"Bearer {token_of('alice')}"}
+        envelope = {"kind": "chat", "payload": {"text": "over https"}}
+        url = f"{base}/participants/alice/messages"
+        async with session.post(url, json=envelope, headers=headers, ssl=certificates.trust) as response:
+            assert response.status == 200
+    assert (await bob.receive("chat"))["payload"]["text"] == "over https"
+    await alice.close()
+    await bob.close()
+
+
+async def test_an_invitation_leads_to_wss(gateway: GatewayProcess, certificates: Certificates) -> None:
+    alice = await enter(gateway, certificates, "alice")
+    await alice.send("space/invite", {"participant_id": "guest", "capabilities": [{"kind": "chat"}]})
+    ack = (await alice.receive("space/invite-ack"))["payload"]
+    assert ack["connection_url"].startswith("wss://")
+    headers = {"Authorization": f"Bearer {ack['token']}"}
+    guest = await Client.connect(ack["connection_url"], ssl=certificates.trust, additional_headers=headers)
+    await guest.receive("system/welcome")
+    await guest.close()
+    await alice.close()
+
+
+async def test_a_page_of_the_same_host_may_connect(gateway: GatewayProcess, certificates: Certificates) -> None:
+    origin = f"https://localhost:{gateway.port}"
+    client = await Client.connect(f"wss://localhost:{gateway.port}/", ssl=certificates.trust, origin=origin)
+    await client.close()
+
+
+async def test_plain_http_gets_nowhere(gateway: GatewayProcess) -> None:
+    with pytest.raises((aiohttp.ClientError, OSError)):
+        await gateway.http("GET", "/health")
+    with pytest.raises(Exception, match=r"."):
+        await Client.connect(gateway.ws_url)
+
+
+async def test_a_client_that_does_not_trust_it_disturbs_nobody(
+    gateway: GatewayProcess, certificates: Certificates
+) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await Client.connect(f"wss://localhost:{gateway.port}/", ssl=ssl.create_default_context())
+    alice = await enter(gateway, certificates, "alice")
+    await alice.close()
+
+
+class TestMistakes:
+    """One line and exit code 2."""
+
+    def mistake(self, directory: Path, *options: str, tls: dict[str, str] | None = None) -> str:
+        file = directory / "space.yaml"
+        file.write_text(yaml.safe_dump(space_config("alice", **({"gateway": {"tls": tls}} if tls else {}))))
+        command = [sys.executable, "-m", "mewstream.cli.main", "serve", "--port", "0", "--config", str(file), *options]
+        result = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=30, check=False)
+        assert result.returncode == 2, result
+        assert result.stdout == ""
+        (line,) = result.stderr.splitlines()
+        assert "Traceback" not in line
+        assert "PRIVATE KEY" not in line
+        return line
+
+    def test_no_such_file(self, tmp_path: Path, certificates: Certificates) -> None:
+        line = self.mistake(tmp_path, "--tls-cert", "missing.pem", "--tls-key", str(certificates.key))
+        assert "missing.pem" in line
+
+    def test_a_certificate_that_is_none(self, tmp_path: Path, certificates: Certificates) -> None:
+        (tmp_path / "bad.pem").write_text("not a certificate\n")
+        assert "bad.pem" in self.mistake(tmp_path, "--tls-cert", "bad.pem", "--tls-key", str(certificates.key))
+
+    def test_a_key_that_is_none(self, tmp_path: Path, certificates: Certificates) -> None:
+        (tmp_path / "bad.pem").write_text("not a key\n")
+        self.mistake(tmp_path, "--tls-cert", str(certificates.cert), "--tls-key", "bad.pem")
+
+    def test_the_key_of_another_certificate(self, tmp_path: Path, certificates: Certificates) -> None:
+        trustme.CA().issue_cert("localhost").private_key_pem.write_to_path(tmp_path / "other.pem")
+        self.mistake(tmp_path, "--tls-cert", str(certificates.cert), "--tls-key", "other.pem")
+
+    def test_a_certificate_without_its_key(self, tmp_path: Path, certificates: Certificates) -> None:
+        assert "key" in self.mistake(tmp_path, "--tls-cert", str(certificates.cert))
+        assert "cert" in self.mistake(tmp_path, "--tls-key", str(certificates.key))
+
+    def test_in_the_file(self, tmp_path: Path, certificates: Certificates) -> None:
+        line = self.mistake(tmp_path, tls={"cert": "missing.pem", "key": str(certificates.key)})
+        assert "gateway.tls.cert" in line

@@ -16,6 +16,9 @@ from typing import Protocol
 
 from mewstream.gateway.wsframes import MAX_HEADER, header
 
+#: In place of an opcode: the body is whole WebSocket messages already, each with its header.
+FRAMED = 0
+
 
 class Parcel:
     """One message for one audience. ``stream`` None marks a control message: never dropped."""
@@ -46,6 +49,8 @@ class Parcel:
 
     def pieces(self, positions: bool) -> tuple[bytes, bytes]:
         """The WebSocket header and the message."""
+        if self.opcode == FRAMED:
+            return b"", self.body
         body = self.position if positions and self.position is not None else self.body
         return header(self.opcode, len(body)), body
 

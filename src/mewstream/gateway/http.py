@@ -17,7 +17,14 @@ from mewstream.gateway.space import Space
 from mewstream.protocol import kinds
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import encode_json
-from mewstream.protocol.errors import InvalidRequest, LimitExceeded, PeerError, Unauthorized, ValidationFailed
+from mewstream.protocol.errors import (
+    InvalidRequest,
+    JournalUnavailable,
+    LimitExceeded,
+    PeerError,
+    Unauthorized,
+    ValidationFailed,
+)
 from mewstream.protocol.records import (
     EnvelopeAccepted,
     Frame,
@@ -124,8 +131,8 @@ class HttpApi:
         except UnicodeDecodeError:
             raise ValidationFailed("the body is not UTF-8") from None
         decision = space.post(participant, body)
-        if not space.is_failing:
-            await space.committed()
+        if not await space.committed(decision):
+            raise JournalUnavailable("this was done and cannot be recorded at the moment: ask again with the same id")
         return _answer(space, decision)
 
     async def get_messages(self, request: web.Request) -> web.Response:

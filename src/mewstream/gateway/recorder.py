@@ -84,21 +84,19 @@ class _Lane:
         "number",
         "partition",
         "snapshot_at",
-        "sync_failed",
         "syncing",
         "unsynced",
         "unwritten",
     )
 
-    def __init__(self, number: int, partition: Partition) -> None:
+    def __init__(self, number: int, partition: Partition, snapshot_at: int) -> None:
         self.number = number
         self.partition = partition
         self.flush_timer: asyncio.TimerHandle | None = None
         self.unwritten: list[Callable[[], None]] = []
         self.unsynced: list[Callable[[], None]] = []
         self.syncing = False
-        self.sync_failed = False
-        self.snapshot_at = partition.next_offset
+        self.snapshot_at = snapshot_at
 
 
 class JournalRecorder:
@@ -120,7 +118,10 @@ class JournalRecorder:
         self._loop = loop
         self._metrics = metrics
         self._states = states
-        self._lanes = [_Lane(number, partition) for number, partition in enumerate(journal.partitions)]
+        snapshots = journal.snapshot_offsets()
+        self._lanes = [
+            _Lane(number, partition, snapshots[number]) for number, partition in enumerate(journal.partitions)
+        ]
         self._lane_of: dict[str, _Lane] = {}
         self._by_partition = {id(lane.partition): lane for lane in self._lanes}
         # Syncs must not wait behind a segment that is being rewritten.
@@ -192,7 +193,9 @@ class JournalRecorder:
         if lane.partition.closed:
             self._seal()
         if lane.partition.next_offset - lane.snapshot_at >= self._settings.snapshot_every:
-            self._snapshot(lane)
+            # Not now: a record may have been written that its space has yet to apply.
+            lane.snapshot_at = lane.partition.next_offset
+            self._loop.call_soon(self._snapshot, lane)
 
     # -- fsync ------------------------------------------------------------------------------------
 
@@ -212,7 +215,6 @@ class JournalRecorder:
         error = future.exception()
         if error is not None:
             lane.unsynced = waiting + lane.unsynced
-            lane.sync_failed = True
             self._fail(error)
             return
         lane.partition.synced(batches)
@@ -228,28 +230,55 @@ class JournalRecorder:
             self._metrics.journal_failing.set(1)
             reason = getattr(error, "strerror", None) or error
             log.error("the journal cannot be written (%s): new messages are refused until it can", reason)
-        if not self._closing:
+        if not self._closing and self._retry_timer is None:
             self._retry_timer = self._loop.call_later(RETRY_SECONDS, self._retry)
 
     def _retry(self) -> None:
+        """The journal is well again when all that waits is as safe as was asked for."""
+        self._retry_timer = None
+        if any(lane.syncing for lane in self._lanes):
+            self._retry_timer = self._loop.call_later(RETRY_SECONDS, self._retry)
+            return
         try:
             for lane in self._lanes:
-                if lane.sync_failed:
-                    lane.partition.rewrite_unsynced()
-                    lane.sync_failed = False
-                lane.partition.flush(may_roll=not lane.syncing)
+                lane.partition.flush(may_roll=False)
         except OSError as error:
             self._fail(error)
             return
+        if self._settings.durability == "fsync":
+            self._loop.run_in_executor(self._sync_thread, self._sync_all).add_done_callback(self._retried)
+        else:
+            self._recovered()
+
+    def _sync_all(self) -> None:
+        for lane in self._lanes:
+            lane.partition.sync()
+
+    def _retried(self, future: asyncio.Future[None]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._fail(error)
+        else:
+            for lane in self._lanes:
+                lane.partition.synced(lane.partition.unsynced)
+            self._recovered()
+
+    def _recovered(self) -> None:
         self.failing = False
         self._metrics.journal_failing.set(0)
         log.warning("the journal can be written again")
         for lane in self._lanes:
+            waiting, lane.unsynced = lane.unsynced, []
+            for done in waiting:
+                done()
             self._written(lane)
 
     # -- beside the loop --------------------------------------------------------------------------
 
     def _snapshot(self, lane: _Lane) -> None:
+        self._flush(lane)
+        if self.failing or self._closing or lane.partition.pending:
+            return
         lane.snapshot_at = lane.partition.next_offset
         file, data = self._journal.encode_snapshot(lane.number, self._states())
         self._work("write a snapshot", lambda: self._journal.write_snapshot(file, data))

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
-from mewstream.gateway.fanout import Audience, Endpoint, Outbox, Parcel
+from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.joining import JoinRefused, Resume
 from mewstream.gateway.metrics import SpaceMetrics
@@ -23,12 +23,13 @@ from mewstream.gateway.outbound import Drop
 from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.refusal_flood import RefusalFlood
 from mewstream.gateway.resume import CannotResume, Missed, epoch_of, position, tell_again
+from mewstream.gateway.wsframes import header
 from mewstream.journal.errors import JournalError
 from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import commands, frames, kinds
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
-from mewstream.protocol.errors import JournalUnavailable, LimitExceeded, PeerError
+from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError
 from mewstream.protocol.fold import apply, gateway_message_id
 from mewstream.protocol.frame_rules import decide_frame
 from mewstream.protocol.records import (
@@ -51,6 +52,10 @@ log = logging.getLogger("mewstream.gateway")
 LONGEST_SLEEP = 3600.0
 #: Tokens of new invitations that are remembered, in memory only.
 MAX_INVITE_TOKENS = 128
+#: Messages of the past that are handed over as one, so that many small ones cost little.
+HISTORY_CHUNK = 256
+#: Seconds for which an answer over HTTP waits for a journal that cannot be written.
+COMMIT_TIMEOUT = 5.0
 
 
 class Member(Endpoint, Protocol):
@@ -117,11 +122,14 @@ class Space:
         if self._recorder.failing and not isinstance(command, commands.Disconnect | commands.Suspend):
             return self._unavailable(command)
         now = self._clock()
-        self._run_due(now)
+        if not isinstance(command, commands.Start):  # nothing of a run comes before its start
+            self._run_due(now)
         decision = decide(self.state, now, command)
         for record in decision.records:
             if isinstance(record, Invited) and not self._can_invite(record):
-                return self.refuse(record.by, kinds.INVITE, _cannot_record())
+                flaw = _cannot_record()
+                flaw.envelope_id = record.request_id
+                return self.refuse(record.by, kinds.INVITE, flaw)
         self._commit(decision.records)
         if decision.repetition is not None:
             self._answer_again(decision.repetition)
@@ -245,12 +253,11 @@ class Space:
             self._timer = None
         self._outbox.flush()
 
-    @property
-    def is_failing(self) -> bool:
-        return self._recorder.failing
-
-    async def committed(self) -> None:
-        """Wait until what has happened so far is as safe as was asked for."""
+    async def committed(self, decision: Decision) -> bool:
+        """Wait until a decision is as safe as was asked for. False: the journal cannot be written, and
+        it is not known when it can."""
+        if decision.records and getattr(decision.records[0], "code", None) == JournalUnavailable.code:
+            return True  # nothing was done, and that needs no record
         done: asyncio.Future[None] = self._loop.create_future()
 
         def committed() -> None:
@@ -258,14 +265,19 @@ class Space:
                 done.set_result(None)
 
         self._recorder.commit(self.id, committed)
-        await done
+        try:
+            await asyncio.wait_for(done, COMMIT_TIMEOUT)
+        except TimeoutError:
+            return False
+        return True
 
     def _unavailable(self, command: commands.Command) -> Decision:
         """The journal cannot be written, so nothing may happen. Nothing is recorded of this either."""
-        if not isinstance(command, commands.Send | commands.SendFrame):
+        if not isinstance(command, commands.Send | commands.SendFrame | commands.Refuse):
             return Decision([])
         flaw = _cannot_record()
         envelope = command.envelope if isinstance(command, commands.Send) else None
+        id = command.id if isinstance(command, commands.Refuse) else envelope.id if envelope is not None else None
         refused = Refused(
             self.state.seq,
             self._clock(),
@@ -275,11 +287,11 @@ class Space:
             code=flaw.code,
             message=flaw.message,
             http_status=flaw.http_status,
-            id=envelope.id if envelope is not None else None,
+            id=id,
         )
         self.metrics.refused(flaw.code)
         member = self.members.get(command.sender)
-        if member is not None and (envelope is not None or member.flood.is_first(refused, 0)):
+        if member is not None and (id is not None or envelope is not None or member.flood.is_first(refused, 0)):
             self._send_unrecorded(member, refused)
         return Decision([refused])
 
@@ -326,6 +338,8 @@ class Space:
                 records = await self._history(after, 4 * limit)
             except CannotResume:
                 records = self._recent.read(after)
+            except JournalError as gone:
+                raise InvalidRequest(f"what came after that is not kept any more: {gone}") from None
         messages: list[bytes] = []
         seq = after
         for record in records:
@@ -416,13 +430,21 @@ class Space:
         if not isinstance(missed, Missed):
             self.welcome(member, {"recovered": False, "reason": missed.reason} if missed is not None else None)
             return
-        upto = self.state.seq
-        self.welcome(member, {"recovered": True, "from_seq": missed.after + 1, "to_seq": upto})
+        told = [
+            message
+            for record in itertools.chain(missed.records, self._recent.read(missed.upto))
+            if (message := tell_again(self.state, record, member.participant)) is not None
+        ]
+        most = self.config.delivery.queue_bytes * 3 // 4
+        if sum(len(message.body) for message in told) > most:
+            self.welcome(member, {"recovered": False, "reason": f"more than {most} bytes were missed"})
+            return
+        self.welcome(member, {"recovered": True, "from_seq": missed.after + 1, "to_seq": self.state.seq})
         audience = Audience((member,))
-        for record in itertools.chain(missed.records, self._recent.read(missed.upto)):
-            told = tell_again(self.state, record, member.participant)
-            if told is not None:
-                self._outbox.add(Parcel(audience, told.opcode, told.body, None, told.seq))
+        for start in range(0, len(told), HISTORY_CHUNK):
+            chunk = told[start : start + HISTORY_CHUNK]
+            framed = b"".join(header(message.opcode, len(message.body)) + message.body for message in chunk)
+            self._outbox.add(Parcel(audience, FRAMED, framed, None, chunk[-1].seq))
 
     def _detach(self, member: Member) -> None:
         # What was decided while it was here is still its own: hand that over before it goes.

@@ -81,8 +81,10 @@ class LocalJournal:
                 )
                 for number in range(self.identity.partitions)
             ]
+            self._files.sync_directory(data)
+            self._files.sync_directory(self.root)
             # Written last: a journal without its identity was never finished, and is begun again.
-            self._files.replace(self.root / IDENTITY_FILE, msgspec.json.encode(self.identity))
+            self._files.replace(self.root / IDENTITY_FILE, self.identity.encode())
         except OSError as error:
             os.close(self._lock)
             raise JournalError(f"cannot use {data} for the journal: {error.strerror or error}") from None
@@ -143,7 +145,13 @@ class LocalJournal:
                 state = recovered.get(entry.space)
                 if state is None:
                     state = recovered[entry.space] = SpaceState(entry.space)
-                apply(state, entry.record)
+                try:
+                    apply(state, entry.record)
+                except (KeyError, msgspec.ValidationError) as flaw:
+                    raise JournalError(
+                        f"{self.root}/p{number}: offset {entry.offset}, seq {entry.record.seq} of {entry.space!r} "
+                        f"does not follow from what is before it ({flaw!r}): run mewstream journal verify"
+                    ) from None
             states.update(recovered)
         return states
 
@@ -157,7 +165,8 @@ class LocalJournal:
                 continue
             if offset <= self.partitions[number].next_offset:
                 return offset, states
-            log.warning("%s is not used: it is ahead of the journal", file)
+            log.warning("%s is removed: it is ahead of the journal, which lost its end", file)
+            self._files.remove(file)
         pruned = self.identity.pruned.get(number, 0)
         if pruned:
             raise JournalError(
@@ -198,7 +207,7 @@ class LocalJournal:
         """Remove what a plan says. The decision is recorded before the first file goes."""
         for number, begins_at in plan.begins_at.items():
             self.identity.pruned[number] = begins_at
-        self._files.replace(self.root / IDENTITY_FILE, msgspec.json.encode(self.identity))
+        self._files.replace(self.root / IDENTITY_FILE, self.identity.encode())
         for segment in plan.segments:
             remove_segment(self._files, segment)
 
@@ -253,6 +262,10 @@ def _lock(data: Path) -> int:
         raise JournalInUse(
             f"{data} is in use by another gateway{by}: stop that one or give this one another --data"
         ) from None
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        os.close(handle)
+        raise JournalError(f"cannot write in {data}: {error.strerror or error}") from None
     return handle

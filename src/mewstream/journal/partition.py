@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterator
@@ -57,6 +58,7 @@ class Partition:
         self._pending_bytes = 0
         self._synced_commits = synced_commits
         self._unsynced: list[tuple[int, bytes, BatchEntry]] = []
+        self._sync_failed = False
         self._data = self._index = -1
         self._entries = 0
         self._size = 0
@@ -108,10 +110,16 @@ class Partition:
     def sync(self, batches: int | None = None) -> None:
         """Everything that was flushed is on the disk after this; with ``synced_commits``, so many of the
         batches that were not. An entry in the index makes a batch count, so its data comes first."""
+        if self._sync_failed:
+            # What a failed sync has done to the pages is unknown, and a second one would not tell.
+            for _, data, entry in self._unsynced[:batches]:
+                self._files.write_at(self._data, data, entry.position)
+        self._sync_failed = True
         self._files.sync(self._data)
         for number, _, entry in self._unsynced[:batches]:
             self._files.write_at(self._index, entry.encode(), number * ENTRY_BYTES)
         self._files.sync(self._index)
+        self._sync_failed = False
 
     @property
     def unsynced(self) -> int:
@@ -122,36 +130,47 @@ class Partition:
         """So many batches are safe now."""
         del self._unsynced[:batches]
 
-    def rewrite_unsynced(self) -> None:
-        """After a failed sync: what it has done to the pages is unknown, and a second sync would not
-        tell. So they are written again."""
-        for _, data, entry in self._unsynced:
-            self._files.write_at(self._data, data, entry.position)
-
     def close(self) -> None:
         self._files.close(self._data)
         self._files.close(self._index)
 
     def roll(self) -> None:
         """The segment is full: go on in a new one. The old one is synced first, so that only the
-        last segment can ever have a torn tail."""
+        last segment can ever have a torn tail. Where that fails, the old one is still in use."""
         self.sync()
         self._unsynced.clear()
+        data, index = self._create(self.next_offset)
         self.close()
         self.closed.append(SegmentName(self._first_offset, sealed=False))
-        self._begin(self.next_offset)
+        self._use(data, index, self.next_offset)
 
     def _begin(self, first_offset: int) -> None:
+        self._use(*self._create(first_offset), first_offset)
+
+    def _create(self, first_offset: int) -> tuple[int, int]:
+        """An empty segment on disk, as open files of data and index."""
         name = SegmentName(first_offset, sealed=False)
+        handles: list[int] = []
+        try:
+            for file, content in ((name.data_file, HEADER), (name.index_file, b"")):
+                handles.append(self._files.open(self.directory / file))
+                self._files.truncate(handles[-1], 0)
+                self._files.write_at(handles[-1], content, 0)
+                self._files.sync(handles[-1])
+            self._files.sync_directory(self.directory)
+        except OSError:
+            for handle in handles:
+                self._files.close(handle)
+            with contextlib.suppress(OSError):
+                self._files.remove(self.directory / name.index_file)
+                self._files.remove(self.directory / name.data_file)
+            raise
+        data, index = handles
+        return data, index
+
+    def _use(self, data: int, index: int, first_offset: int) -> None:
+        self._data, self._index = data, index
         self._first_offset = first_offset
-        self._data = self._files.open(self.directory / name.data_file)
-        self._files.truncate(self._data, 0)
-        self._files.write_at(self._data, HEADER, 0)
-        self._index = self._files.open(self.directory / name.index_file)
-        self._files.truncate(self._index, 0)
-        self._files.sync(self._data)
-        self._files.sync(self._index)
-        self._files.sync_directory(self.directory)
         self._size = len(HEADER)
         self._entries = 0
 
@@ -167,6 +186,11 @@ class Partition:
         if segments and segments[0].name.first_offset > begins_at:
             first = segments[0].name.first_offset
             raise CorruptJournal(segments[0].data_path, begins_at, f"records {begins_at} to {first - 1} are missing")
+        for before, after in list(itertools.pairwise(segments)):
+            if not after.batches and after.flaw is None and after.name.first_offset < before.next_offset:
+                # It was begun and could not be finished, and the one before it went on.
+                remove_segment(self._files, after)
+                segments.remove(after)
         for before, after in itertools.pairwise(segments):
             if before.flaw is not None:
                 raise CorruptJournal(before.data_path, before.next_offset, before.flaw)
@@ -181,6 +205,7 @@ class Partition:
         for segment in segments:
             if segment.name.sealed:
                 self._remove_unsealed(segment.name)
+        self._remove_leftovers({segment.name for segment in segments})
         if not segments:
             if not is_new:
                 raise CorruptJournal(str(self.directory), begins_at, "every segment is missing")
@@ -188,10 +213,9 @@ class Partition:
             return
         last = segments[-1]
         if last.name.sealed:
-            self.next_offset = last.next_offset
-            self._begin(last.next_offset)
-        else:
-            self._reopen(last)
+            # A segment is sealed when the next one has been begun.
+            raise CorruptJournal(last.data_path, last.next_offset, "the segment after this one is missing")
+        self._reopen(last)
         self.closed = [segment.name for segment in segments[:-1] if not segment.name.sealed]
 
     def _reopen(self, segment: Segment) -> None:
@@ -249,6 +273,14 @@ class Partition:
         unsealed = SegmentName(name.first_offset, sealed=False)
         self._files.remove(self.directory / unsealed.index_file)
         self._files.remove(self.directory / unsealed.data_file)
+
+    def _remove_leftovers(self, names: set[SegmentName]) -> None:
+        """Of a crash while a segment was sealed, pruned or a file replaced: data without its index."""
+        for file in self.directory.iterdir():
+            stem, _, kind = file.name.partition(".")
+            sealed = kind == "sealed.arrow" and stem.isdecimal() and SegmentName(int(stem), sealed=True) not in names
+            if sealed or kind.endswith("tmp"):
+                self._files.remove(file)
 
     # -- sealing ----------------------------------------------------------------------------------
 

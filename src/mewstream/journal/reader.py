@@ -37,6 +37,17 @@ class Identity(msgspec.Struct):
     schema_version: int = SCHEMA_VERSION
     runs: int = 0
     pruned: dict[int, int] = {}
+    check: int = 0
+    """A checksum of all that is above."""
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(msgspec.structs.replace(self, check=self._checksum()))
+
+    def is_sound(self) -> bool:
+        return self.check == self._checksum()
+
+    def _checksum(self) -> int:
+        return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(self, check=0)))
 
     @property
     def epoch(self) -> str:
@@ -76,8 +87,10 @@ class JournalReader:
                 identity = msgspec.json.decode(stream.read(), type=Identity)
         except FileNotFoundError:
             raise JournalError(f"there is no journal in {self.root}: expected {IDENTITY_FILE}") from None
-        except msgspec.MsgspecError as flaw:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as flaw:
             raise JournalError(f"{file} cannot be read: {flaw}") from None
+        if not identity.is_sound():
+            raise JournalError(f"{file} is damaged: its checksum is wrong. Put it back from a copy")
         if identity.schema_version > SCHEMA_VERSION:
             raise JournalError(
                 f"{file}: written by a newer mewstream (schema {identity.schema_version}, this reads "
@@ -128,6 +141,8 @@ class JournalReader:
                 with self._fs.open_input_file(segment.data_path) as source:
                     for entry in wanted:
                         yield Batch(segment, entry, read_batch(source, segment, entry))
+            if segment.flaw is not None and (end is None or segment.next_offset < end):
+                raise CorruptJournal(segment.data_path, segment.next_offset, segment.flaw)
 
     def entries(self, partition: int, start: int = 0, end: int | None = None) -> Iterator[Entry]:
         for batch in self.batches(partition, start, end):
@@ -144,7 +159,13 @@ class JournalReader:
                 raise CorruptJournal(segments[0].data_path, pruned, f"records {pruned} to {first - 1} are missing")
             if start:
                 raise PositionGone(f"partition {partition}: offset {start} was pruned, the journal begins at {first}")
-        return [segment for segment in segments if segment.next_offset > start]
+        last = segments[-1] if segments else None
+        return [
+            # An entry that was being written is no damage, and not there yet.
+            segment._replace(flaw=None) if segment is last and segment.is_torn else segment
+            for segment in segments
+            if segment.next_offset > start or segment.flaw is not None
+        ]
 
     # -- by space ---------------------------------------------------------------------------------
 
@@ -202,7 +223,9 @@ class JournalReader:
         end: int | None = None
         for attempt in itertools.count():
             try:
-                for segment in reversed(self.segments(partition)):
+                for segment in reversed(self._segments_from(partition, 0)):
+                    if segment.flaw is not None:
+                        raise CorruptJournal(segment.data_path, segment.next_offset, segment.flaw)
                     wanted = [entry for entry in segment.batches if end is None or entry.first_offset < end]
                     if wanted:
                         with self._fs.open_input_file(segment.data_path) as source:

@@ -102,8 +102,7 @@ def parse_index(data: bytes) -> tuple[list[BatchEntry], str | None]:
             return entries, f"entry {len(entries)} of the index is cut short"
         packed, (check,) = piece[: _ENTRY.size], _CHECK.unpack(piece[_ENTRY.size :])
         if zlib.crc32(packed) != check:
-            last = start + ENTRY_BYTES >= len(data)
-            return entries, f"entry {len(entries)} of the index {'is cut short' if last else 'has a wrong checksum'}"
+            return entries, f"entry {len(entries)} of the index has a wrong checksum"
         entry = BatchEntry(*_ENTRY.unpack(packed))
         if entries and (
             entry.first_offset != entries[-1].last_offset + 1

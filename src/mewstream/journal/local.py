@@ -218,8 +218,10 @@ class LocalJournal:
             offsets[number] = 0
             for file in reversed(snapshot_files(self.root / f"p{number}")):
                 with contextlib.suppress(OSError, ValueError):
-                    offsets[number], _ = read_snapshot(file, self.identity.id)
-                    break
+                    offset, _ = read_snapshot(file, self.identity.id)
+                    if offset <= self.partitions[number].next_offset:
+                        offsets[number] = offset
+                        break
         return offsets
 
     def segments_to_seal(self) -> list[tuple[Partition, SegmentName]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 import shlex
 import signal
@@ -18,16 +20,24 @@ import pytest
 
 from mewstream.cli.main import cli
 from mewstream.gateway.closing import CloseReason
-from mewstream.gateway.config import _GATEWAY_KEYS, PROCESS_MANAGER_KEYS, GatewayConfig, load_config
+from mewstream.gateway.config import PROCESS_MANAGER_KEYS, GatewayConfig, load_config
 from mewstream.gateway.http import FEATURES
 from mewstream.gateway.metrics import Metrics
-from mewstream.protocol import decide, diagram, kinds, records
+from mewstream.journal.retention import Retention
+from mewstream.journal.schema import SCHEMA, SCHEMA_VERSION
+from mewstream.journal.settings import JournalSettings
+from mewstream.protocol import diagram, kinds, records
 from mewstream.protocol.errors import PeerError
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from support import GatewayProcess
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 EXAMPLE = ROOT / "examples" / "space.yaml"
 #: What the documents tell a reader to connect to; the tests use a free port instead.
 ADDRESS = "127.0.0.1:8080"
@@ -40,6 +50,13 @@ def read(name: str) -> str:
 def blocks(text: str) -> list[tuple[str, str]]:
     """The fenced blocks of a document, as (language, content)."""
     return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def section(text: str, heading: str) -> str:
+    """What stands below a heading, up to the next of any level."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, heading
+    return found[1]
 
 
 def rows(text: str) -> list[list[str]]:
@@ -63,8 +80,8 @@ def commands(text: str) -> Iterator[list[str]]:
 class ExampleGateway(GatewayProcess):
     """The gateway of ``make serve``, on a free port and in a directory of its own."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, options=("--config", str(EXAMPLE)))
+    def __init__(self, directory: Path, *options: str) -> None:
+        super().__init__(directory, options=("--config", str(EXAMPLE), *options))
 
     def kill(self) -> None:
         """Not a drain: that would take its time to tell connections of scripts that have ended."""
@@ -164,10 +181,160 @@ def test_every_yaml_block_of_operations_is_a_configuration(tmp_path: Path) -> No
     assert found
     (tmp_path / "cert.pem").touch()
     (tmp_path / "key.pem").touch()
+    assert any("journal:" in content for content in found)
     for content in found:
         file = tmp_path / "space.yaml"
         file.write_text(content)
         assert load_config([file], environ={}, cwd=tmp_path).spaces, content
+
+
+# -- the journal: a real one, made by the program of the README -----------------------------------
+
+
+@pytest.fixture(scope="module")
+def journal_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where ``data`` is, as docs/journal.md describes it: the README's program has run, the gateway has stopped."""
+    gateway = ExampleGateway(tmp_path_factory.mktemp("journal"), "--data", "data")
+    gateway.start()
+    try:
+        (program,) = [content for language, content in blocks(read("README.md")) if language == "python"]
+        run_python(program, gateway)
+    finally:
+        gateway.stop()
+    return gateway.directory
+
+
+def run_in(directory: Path, *arguments: str, code: str = "") -> str:
+    """Run Python of this environment, with mewstream; what it prints."""
+    done = subprocess.run(
+        [sys.executable, *arguments], input=code, cwd=directory, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and not done.stderr, f"{arguments} {done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def comparable(output: str) -> str:
+    """Without what differs from run to run: times, ids, sizes, and the width of columns."""
+    output = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", output)
+    output = re.sub(r"\b[0-9a-f]{32}\b", "ID", output)
+    output = re.sub(r"\b[0-9a-f]{8}-(?=\d)", "ID-", output)
+    output = re.sub(r"gw-[0-9a-f]{1,8}\.\.\.", "gw-ID...", output)
+    output = re.sub(r"\b\d{3,19}\b", "NUMBER", output)
+    return re.sub(r" +", " ", output)
+
+
+class TestJournal:
+    def test_commands_print_what_it_says(self, journal_directory: Path) -> None:
+        found = blocks(section(read("docs/journal.md"), "Commands"))
+        shown = list(zip(found[::2], found[1::2], strict=True))
+        assert len(shown) >= 5
+        for (language, command), (says_language, says) in shown:
+            assert (language, says_language) == ("sh", "text"), command
+            name, *arguments = shlex.split(command)
+            assert name == "mewstream"
+            printed = run_in(journal_directory, "-m", "mewstream.cli.main", *arguments)
+            assert comparable(printed) == comparable(says), command
+
+    def test_lists_every_command(self) -> None:
+        group = cli.commands["journal"]
+        assert isinstance(group, click.Group)
+        listed = {row[0] for row in rows(section(read("docs/journal.md"), "Commands"))} - {"command", "---"}
+        assert listed == {f"mewstream journal {name}" for name in group.commands}
+
+    def test_segments_are_read_without_mewstream(self, journal_directory: Path) -> None:
+        found = blocks(section(read("docs/journal.md"), "Reading segments without mewstream"))
+        (language, first), (_, says), *others = found
+        assert language == "python" and "mewstream" not in first
+        # -I -S would hide pyarrow; -I alone hides PYTHONPATH, and the program imports nothing of ours anyway.
+        done = subprocess.run(
+            [sys.executable, "-I", "-"], input=first, cwd=journal_directory, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0 and done.stdout == says, f"{done.stdout}\n{done.stderr}"
+        assert [language for language, _ in others] == ["python", "python"]
+
+    @pytest.mark.parametrize("library", ["polars", "duckdb"])
+    def test_other_readers(self, library: str, journal_directory: Path) -> None:
+        """Run where the library is installed. Elsewhere the program must at least be Python that uses it."""
+        found = blocks(section(read("docs/journal.md"), "Reading segments without mewstream"))
+        programs = [content for language, content in found if language == "python"]
+        (program,) = [each for each in programs if f"import {library}" in each]
+        imported = {
+            alias.name for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Import) for alias in node.names
+        }
+        assert imported == {library}
+        if importlib.util.find_spec(library) is not None:
+            printed = run_in(journal_directory, "-", code=programs[0] + program)
+            assert "frame" in printed or "stream-1" in printed
+
+    def test_a_consumer_says_how_far_it_is(self, journal_directory: Path) -> None:
+        text = section(read("docs/journal.md"), "Retention and named consumers")
+        ((language, program),) = blocks(text)
+        assert language == "python"
+        (file,) = set(re.findall(r"`(journal/consumers/[\w.-]+)`", text))
+        try:
+            run_in(journal_directory, "-", code=program)
+            assert (journal_directory / "data" / file).exists()
+            listed = run_in(journal_directory, "-m", "mewstream.cli.main", "journal", "ls", "--data", "data")
+            assert "nightly-export" in listed
+            run_in(journal_directory, "-m", "mewstream.cli.main", "journal", "verify", "--data", "data")
+        finally:
+            (journal_directory / "data" / file).unlink(missing_ok=True)
+
+    def test_lists_every_column(self) -> None:
+        text = section(read("docs/journal.md"), "Columns")
+        listed = [row[:3] for row in rows(text)][2:]
+        assert listed == [[field.name, str(field.type), "yes" if field.nullable else "no"] for field in SCHEMA]
+        assert f"Schema version {SCHEMA_VERSION}." in text
+
+    def test_lists_every_record_with_its_kind(self, journal_directory: Path) -> None:
+        listed = {row[0]: row[2] for row in rows(section(read("docs/journal.md"), "Records"))[2:]}
+        assert set(listed) == record_tags() | {"erased"}
+        for kind in re.findall(r"\w+/[\w-]+", " ".join(listed.values())):
+            assert kind in known_kinds(), kind
+        # What a real journal holds agrees with the table.
+        arguments = ("-m", "mewstream.cli.main", "journal", "cat", "--data", "data", "--json")
+        written = [msgspec.json.decode(line) for line in run_in(journal_directory, *arguments).splitlines()]
+        assert len(written) > 10
+        for record in written:
+            expected = listed[record["record"]]
+            assert expected == "its own kind" or record.get("kind", "null") in re.split(", or | or |, ", expected)
+
+    def test_gives_every_reason_for_not_resuming(self) -> None:
+        text = section(read("docs/journal.md"), "Resume")
+        gateway = ROOT / "src" / "mewstream" / "gateway"
+        sources = "".join(file.read_text(encoding="utf-8") for file in gateway.glob("*.py"))
+        reasons = re.findall(r'(?:CannotResume\(|"reason": )\s*f?"([^"]+)"', sources)
+        assert len(reasons) >= 9
+        too_old = "the position is too old: "
+        for reason in reasons:
+            for piece in re.split(r"\{[^}]*\}", too_old if reason.startswith(too_old) else reason):
+                assert piece.strip() in text, reason
+
+    def test_lists_what_retention_can_be_told(self) -> None:
+        listed = {row[0]: row[1] for row in rows(section(read("docs/journal.md"), "Retention and named consumers"))}
+        for name in Retention.__struct_fields__:
+            assert listed.get(name) == shown(getattr(Retention(), name)), name
+
+    def test_names_every_durability(self) -> None:
+        listed = {row[0].split()[0] for row in rows(section(read("docs/journal.md"), "Durability"))[2:]}
+        (option,) = [each for each in cli.commands["serve"].params if each.name == "durability"]
+        assert isinstance(option.type, click.Choice)
+        assert listed == set(option.type.choices)
+
+
+def record_tags() -> set[str]:
+    return {record.__struct_config__.tag for record in records.AnyRecord.__args__}
+
+
+def known_kinds() -> set[str]:
+    """The kinds that mean something to the gateway: every name of ``kinds`` that is one."""
+    named = {value for name, value in vars(kinds).items() if name.isupper() and isinstance(value, str)}
+    return {
+        each for each in named | kinds.RESERVED | kinds.WHILE_PAUSED | kinds.ALWAYS_ALLOWED if each not in _NOT_KINDS
+    }
+
+
+_NOT_KINDS = {kinds.PROTOCOL, kinds.GATEWAY, kinds.WRITE_PROJECTION, kinds.READ_PROJECTION}
 
 
 # -- commands exist -------------------------------------------------------------------------------
@@ -235,10 +402,7 @@ def test_protocol_lists_every_error_code_with_its_status() -> None:
 
 def test_protocol_tells_of_every_kind_that_the_gateway_acts_on() -> None:
     text = read("docs/protocol.md")
-    acted_on = set(decide._RULES) | kinds.RESERVED | kinds.WHILE_PAUSED
-    acted_on |= {kinds.WELCOME, kinds.PRESENCE, kinds.ERROR, kinds.NOTICE, kinds.JOIN, kinds.CHAT, kinds.MCP_REQUEST}
-    acted_on |= {kinds.STREAM_MANAGE, kinds.SPACE_MANAGE_STREAMS}
-    assert {kind for kind in acted_on if f"`{kind}`" not in text} == set()
+    assert {kind for kind in known_kinds() if f"`{kind}`" not in text} == set()
 
 
 def test_protocol_tells_of_every_feature() -> None:
@@ -249,20 +413,38 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-@pytest.mark.parametrize("settings", [Limits, Policies, Delivery], ids=lambda settings: settings.__name__)
-def test_operations_lists_every_setting_with_its_default(settings: type[msgspec.Struct]) -> None:
-    listed = {row[0]: row[1] for row in rows(read("docs/operations.md")) if len(row) > 1}
-    for name in settings.__struct_fields__:
-        assert listed.get(name) == shown(getattr(settings(), name)), name
+@pytest.mark.parametrize(
+    ("heading", "settings"),
+    [("Limits", Limits), ("Policies", Policies), ("Slow readers", Delivery), ("The journal", JournalSettings)],
+)
+def test_operations_lists_every_setting_with_its_default(heading: str, settings: type[msgspec.Struct]) -> None:
+    listed = {row[0]: row[1] for row in rows(section(read("docs/operations.md"), heading)) if len(row) > 1}
+    defaults = {name: shown(getattr(settings(), name)) for name in settings.__struct_fields__}
+    if settings is JournalSettings:
+        defaults["retention"] = "none"  # its own table is in docs/journal.md
+    assert {name: listed.get(name) for name in defaults} == defaults
+    assert set(listed) - {"key", "---", "on_slow", *defaults} == set()
 
 
 def test_operations_lists_every_gateway_key_with_its_default() -> None:
-    listed = {row[0]: row[1] for row in rows(read("docs/operations.md")) if len(row) > 1}
-    defaults = {name: field.default for name, field in GatewayConfig.__dataclass_fields__.items()}
-    for key in _GATEWAY_KEYS:
-        default = defaults.get(key)
-        expected = "[]" if default == () else "none" if default is None else shown(default)
-        assert listed.get(f"gateway.{key}") == expected, key
+    listed = {row[0]: row[1] for row in rows(section(read("docs/operations.md"), "The gateway"))}
+    fields = {name: field.default for name, field in GatewayConfig.__dataclass_fields__.items()}
+    for name in ("spaces", "unused", "tls_cert", "tls_key"):  # not keys of the section, but for tls: {cert, key}
+        del fields[name]
+    fields["tls"] = None
+    expected = {
+        f"gateway.{name}": "[]" if default == () else "none" if default is None else shown(default)
+        for name, default in fields.items()
+    }
+    expected["gateway.journal"] = "see [the journal](#the-journal)"
+    assert {key: value for key, value in listed.items() if key.startswith("gateway.")} == expected
+
+
+def test_operations_names_every_status_of_health() -> None:
+    """As ``Gateway.status`` gives them; tests of the gateway see each of them."""
+    listed = {row[0] for row in rows(section(read("docs/operations.md"), "Health"))[2:]}
+    assert listed == {"ok", "journal_unavailable", "draining"}
+    assert all(f"`{status}`" in section(read("docs/protocol.md"), "HTTP") for status in listed)
 
 
 def test_operations_names_the_keys_that_are_accepted_and_not_used() -> None:
@@ -280,9 +462,8 @@ def test_operations_lists_every_metric() -> None:
 
 
 def test_architecture_lists_every_record() -> None:
-    tags = {record.__struct_config__.tag for record in records.AnyRecord.__args__}
-    listed = {row[0] for row in rows(read("docs/architecture.md"))}
-    assert tags <= listed
+    listed = {row[0] for row in rows(section(read("docs/architecture.md"), "Records"))[2:]}
+    assert listed == record_tags()
 
 
 def test_architecture_names_files_that_exist() -> None:
@@ -295,8 +476,7 @@ def test_architecture_names_files_that_exist() -> None:
 def test_every_module_has_a_place_in_the_architecture() -> None:
     text = read("docs/architecture.md")
     package = ROOT / "src" / "mewstream"
-    # Nothing outside journal/ knows how records are kept, and neither does that page.
-    files = [file for layer in ("protocol", "gateway", "cli") for file in (package / layer).glob("*.py")]
+    files = [file for layer in ("protocol", "journal", "gateway", "cli") for file in (package / layer).glob("*.py")]
     modules = {str(file.relative_to(package)) for file in files if file.name != "__init__.py"}
     assert {module for module in modules if f"`{module}`" not in text} == set(), "add a row: where to find what"
 

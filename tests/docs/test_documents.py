@@ -217,7 +217,7 @@ def comparable(output: str) -> str:
     """Without what differs from run to run: times, ids, sizes, and the width of columns."""
     output = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", output)
     output = re.sub(r"\b[0-9a-f]{32}\b", "ID", output)
-    output = re.sub(r"\b[0-9a-f]{8}-(?=\d)", "ID-", output)
+    output = re.sub(r"\b[0-9a-f]{8}-(\d+)-[0-9a-f]{6}\b", r"ID-\1", output)
     output = re.sub(r"gw-[0-9a-f]{1,8}\.\.\.", "gw-ID...", output)
     output = re.sub(r"\b\d{3,19}\b", "NUMBER", output)
     return re.sub(r" +", " ", output)

@@ -49,6 +49,7 @@ _GATEWAY_KEYS = (
 # Limits for which zero means "none at all"; zero is a mistake in the other whole numbers.
 _MAY_BE_ZERO = frozenset({"capability_grants", "invitations", "remembered_ids", "refused_excerpt_bytes"})
 _MAX_RATE = 1e12
+MAX_PARTITIONS = 256
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"", "false", "0", "no", "off"})
 
@@ -448,7 +449,12 @@ def _gateway_settings(section: dict[str, YamlValue], directory: Path) -> dict[st
                 if not url.startswith(("ws://", "wss://")):
                     raise at.expected("a URL that begins with ws:// or wss://")
             case "journal":
-                settings[key] = _settings(at, JournalSettings)
+                settings[key] = journal = _settings(at, JournalSettings)
+                if journal.partitions > MAX_PARTITIONS:
+                    raise at.child("partitions").error(f"expected at most {MAX_PARTITIONS}")
+                retention = journal.retention
+                if min(retention.max_age, retention.max_bytes, retention.consumer_hold_bytes) < 0:
+                    raise at.child("retention").error("found a negative number, expected 0 (no bound) or more")
             case "allowed_origins":
                 settings[key] = tuple(_origin(each) for each in at.items("a list of origins"))
             case _:

@@ -90,9 +90,7 @@ class Gateway:
             for each in space.participants.values()
             if each.output_log is not None or each.auto_connect
         }
-        for (id, participant), output_log in self._logs.items():
-            if config.spaces[id].participants[participant].auto_connect:
-                self.spaces[id].join(output_log)
+        self._seat_the_always_present()
         self._sweeper = self.loop.call_later(config.ping_interval, self._sweep)
 
     @property
@@ -238,6 +236,14 @@ class Gateway:
                 peer.pinged = True
                 outbound.ping()
         self.metrics.unsent.set(unsent)
+        self._seat_the_always_present()
+
+    def _seat_the_always_present(self) -> None:
+        """Those with auto_connect are here, unless the journal could not take them when they came back."""
+        for (id, participant), output_log in self._logs.items():
+            space = self.spaces[id]
+            if space.config.participants[participant].auto_connect and not space.state.is_connected(participant):
+                space.join(output_log)
 
     # -- going away -------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from mewstream.gateway.closing import CloseReason
@@ -20,16 +20,15 @@ from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.joining import JoinRefused, Resume
 from mewstream.gateway.metrics import SpaceMetrics
 from mewstream.gateway.outbound import Drop
+from mewstream.gateway.past import Past
 from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.refusal_flood import RefusalFlood
-from mewstream.gateway.resume import CannotResume, Missed, epoch_of, position, tell_again
+from mewstream.gateway.resume import CannotResume, Missed, tell_again
 from mewstream.gateway.wsframes import header
-from mewstream.journal.errors import JournalError
-from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import commands, frames, kinds
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
-from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError
+from mewstream.protocol.errors import JournalUnavailable, LimitExceeded, PeerError
 from mewstream.protocol.fold import apply, gateway_message_id
 from mewstream.protocol.frame_rules import decide_frame
 from mewstream.protocol.records import (
@@ -97,7 +96,7 @@ class Space:
         self.metrics = metrics
         self._loop = loop
         self._recorder = recorder
-        self._recent = RecentRecords()
+        self._past = Past(config.id, recorder, loop)
         self._history_log = history
         self._mint_token = mint_token
         self._connection_url = connection_url
@@ -161,9 +160,7 @@ class Space:
         member.flood.finish()
         if self.members.get(member.participant) is member:
             self._detach(member)
-            if heir is not None:
-                self.join(heir)
-            else:
+            if heir is None or self.join(heir) is not None:
                 self.handle(commands.Disconnect(member.participant, member.session))
 
     def suspend(self, member: Member, reason: str) -> None:
@@ -204,7 +201,7 @@ class Space:
         if len(records) == 1 and type(records[0]) is Frame:
             record = records[0]
             self._recorder.append(self.id, record)
-            self._recent.append(record)
+            self._past.append(record)
             apply(self.state, record)
             self._tell_frame(record, self.state.streams[record.stream_id])
             return
@@ -305,62 +302,18 @@ class Space:
     # -- reading ----------------------------------------------------------------------------------
 
     async def missed(self, participant: str, resume: Resume) -> Missed | CannotResume:
-        """What a participant has missed since a position, from memory or from the journal."""
-        try:
-            after = position(self.state, participant, resume, self.config.limits.resume_records)
-            if self._recent.reaches(after):
-                return Missed(after, after, [])
-            records = await self._history(after, self.config.limits.resume_records)
-        except CannotResume as no:
-            return no
-        except JournalError as gone:
-            return CannotResume(f"the position is too old: {gone}")
-        return Missed(after, records[-1].seq if records else after, records)
-
-    async def _history(self, after: int, limit: int) -> list[Record]:
-        """From the journal, read beside the loop."""
-        entries = self._recorder.history(self.id, after)
-        if entries is None:
-            raise CannotResume("the position is too old: this gateway keeps no journal")
-
-        def read() -> list[Record]:
-            return [entry.record for entry in itertools.islice(entries, limit)]
-
-        return await self._loop.run_in_executor(None, read)
+        """What a participant has missed since a position."""
+        return await self._past.missed(self.state, participant, resume)
 
     async def messages_since(self, participant: str, after: int, limit: int) -> tuple[list[bytes], int]:
-        """What a participant would have got since a position, oldest first, and where that ends."""
-        records: Iterable[Record]
-        if self._recent.reaches(after):
-            records = self._recent.read(after)
-        else:
-            try:
-                records = await self._history(after, 4 * limit)
-            except CannotResume:
-                records = self._recent.read(after)
-            except JournalError as gone:
-                raise InvalidRequest(f"what came after that is not kept any more: {gone}") from None
-        messages: list[bytes] = []
-        seq = after
-        for record in records:
-            if len(messages) >= limit:
-                break
-            seq = record.seq
-            if not visible_to(record, participant):
-                continue
-            body = render(self.id, epoch_of(self.state, seq), record)
-            if body is None and isinstance(record, Frame):
-                body = frames.as_json(record.stream_id, record.sender, record.data, record.opcode)
-            if body is not None:
-                messages.append(with_seq(body, seq))
-        return messages, seq
+        """What a participant would have got since a position, oldest first, and where that ends.
+        Nothing is shown that is not recorded yet."""
+        recorded = await self.committed(Decision([]))
+        return await self._past.messages_since(self.state, participant, after, limit, from_memory=recorded)
 
     async def position_at(self, micros: int) -> int:
         """The last position before a time."""
-        first = next(iter(self._recent.read(0)), None)
-        if first is not None and first.ts < micros:
-            return max((record.seq for record in self._recent.read(0) if record.ts < micros), default=0)
-        return await self._loop.run_in_executor(None, self._recorder.seq_before, self.id, micros)
+        return await self._past.position_at(micros)
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -369,7 +322,7 @@ class Space:
     ) -> None:
         for record in records:
             self._recorder.append(self.id, record)
-            self._recent.append(record)
+            self._past.append(record)
             apply(self.state, record)
             if isinstance(record, Frame):
                 self._tell_frame(record, self.state.streams[record.stream_id])
@@ -425,14 +378,14 @@ class Space:
 
     def _welcome_back(self, member: Member, missed: Missed | CannotResume | None) -> None:
         """The welcome, and after it what was missed up to the very seq that it describes."""
-        if isinstance(missed, Missed) and not self._recent.reaches(missed.upto):
+        if isinstance(missed, Missed) and not self._past.reaches(missed.upto):
             missed = CannotResume("the log moved on too fast to be read")
         if not isinstance(missed, Missed):
             self.welcome(member, {"recovered": False, "reason": missed.reason} if missed is not None else None)
             return
         told = [
             message
-            for record in itertools.chain(missed.records, self._recent.read(missed.upto))
+            for record in itertools.chain(missed.records, self._past.read(missed.upto))
             if (message := tell_again(self.state, record, member.participant)) is not None
         ]
         most = self.config.delivery.queue_bytes * 3 // 4

@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import re
+import secrets
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
@@ -106,6 +107,7 @@ class LocalJournal:
         else:
             identity = self.reader.identity()
         identity.runs += 1
+        identity.tag = secrets.token_hex(3)
         return identity, is_new
 
     # -- writing ----------------------------------------------------------------------------------

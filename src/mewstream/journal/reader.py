@@ -36,6 +36,8 @@ class Identity(msgspec.Struct):
     created: str
     schema_version: int = SCHEMA_VERSION
     runs: int = 0
+    tag: str = ""
+    """Of the latest run, by chance: a journal that was put back from a copy begins another history."""
     pruned: dict[int, int] = {}
     check: int = 0
     """A checksum of all that is above."""
@@ -52,7 +54,7 @@ class Identity(msgspec.Struct):
     @property
     def epoch(self) -> str:
         """The name of the latest run: it names the journal too."""
-        return f"{self.id[:8]}-{self.runs}"
+        return f"{self.id[:8]}-{self.runs}-{self.tag}"
 
 
 class Batch(NamedTuple):

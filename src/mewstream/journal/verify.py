@@ -265,8 +265,9 @@ class _Walk:
 
     def _row(self, space: str, seq: int, ts: int, epoch: str) -> Iterator[str]:
         before = self._positions.get(space)
-        journal, _, digits = epoch.rpartition("-")
-        run = int(digits) if digits.isdigit() else 0
+        journal, _, rest = epoch.partition("-")
+        digits = rest.partition("-")[0]
+        run = int(digits) if digits.isdecimal() else 0
         if before is None:
             if seq != 1 and not self._pruned:
                 yield f"the space begins here: seq 1 to {seq - 1} are missing"

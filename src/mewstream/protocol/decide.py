@@ -1,8 +1,9 @@
 """``decide``: from a state, a time and a command to records. It changes nothing.
 
-Rules about who is in the space are here; those about streams in :mod:`stream_rules`, those about
-what flows through them in :mod:`frame_rules`. Checks come in this order and the first that fails
-is reported: shape, stream exists, sender's right, operation valid, other participant present.
+Rules about who is in the space are here; those about streams in :mod:`stream_rules` and
+:mod:`right_rules`, those about what flows through them in :mod:`frame_rules`. Checks come in this
+order and the first that fails is reported: shape, stream exists, sender's right, operation valid,
+other participant present.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from mewstream.protocol.errors import (
     InvalidOperation,
     InvalidRequest,
     LimitExceeded,
-    ParticipantNotFound,
     PeerError,
     ReservedKind,
     Unauthorized,
@@ -44,14 +44,15 @@ from mewstream.protocol.records import (
     Unpaused,
 )
 from mewstream.protocol.refusals import excerpt, write_refusal
-from mewstream.protocol.state import Answer, SpaceState
-from mewstream.protocol.stream_rules import (
-    STREAM_RULES,
+from mewstream.protocol.right_rules import (
+    RIGHT_RULES,
     auto_grants_on_join,
-    capability_violation,
+    require_present,
     revoke_on_leave,
     stream_timer_due,
 )
+from mewstream.protocol.state import Answer, SpaceState
+from mewstream.protocol.stream_rules import STREAM_RULES, capability_violation
 from mewstream.protocol.times import SECOND
 
 MAX_PAUSE_SECONDS = 7 * 86_400
@@ -267,7 +268,7 @@ def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         or len(state.capability_list(recipient)) + len(patterns) > MAX_PATTERNS
     ):
         raise LimitExceeded("too many capability grants in this space", limit="capability_grants")
-    _require_present(state, recipient)
+    require_present(state, recipient)
     accepted = ledger.accept(sender, envelope)
     ledger.write(
         CapabilitiesGranted,
@@ -335,7 +336,7 @@ def _invite(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 def _kick(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     target = required_id(envelope.payload, "participant_id", max_bytes=ledger.state.limits.id_bytes)
     require_capability(ledger, sender, envelope)
-    _require_present(ledger.state, target)
+    require_present(ledger.state, target)
     accepted = ledger.accept(sender, envelope)
     _leave(ledger, target, "kicked", accepted.seq)
 
@@ -350,7 +351,7 @@ def _pause(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         until = ledger.now + round(min(seconds, MAX_PAUSE_SECONDS) * SECOND)
     require_capability(ledger, sender, envelope)
     for target in targets:
-        _require_present(ledger.state, target)
+        require_present(ledger.state, target)
     accepted = ledger.accept(sender, envelope)
     for target in targets:
         ledger.write(Paused, accepted.seq, participant=target, until=until, by=sender)
@@ -360,7 +361,7 @@ def _resume(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     targets = _addressees(ledger, sender, envelope)
     require_capability(ledger, sender, envelope)
     for target in targets:
-        _require_present(ledger.state, target)
+        require_present(ledger.state, target)
     accepted = ledger.accept(sender, envelope)
     for target in targets:
         if target in ledger.state.paused:
@@ -399,11 +400,6 @@ def _require_held(state: SpaceState, sender: str, patterns: list[dict[str, Any]]
             )
 
 
-def _require_present(state: SpaceState, participant: str) -> None:
-    if not state.is_present(participant):
-        raise ParticipantNotFound(f"{participant!r} is not in this space", participant_id=participant)
-
-
 _RULES = {
     kinds.CAPABILITY_GRANT: _capability_grant,
     kinds.CAPABILITY_REVOKE: _capability_revoke,
@@ -413,4 +409,5 @@ _RULES = {
     kinds.RESUME: _resume,
     kinds.STREAM_DATA: decide_data,
     **STREAM_RULES,
+    **RIGHT_RULES,
 }

@@ -19,13 +19,13 @@ from mewstream.protocol.identifiers import describe
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.records import Frame, Record
 from mewstream.protocol.refusals import RightSpent, write_refusal
+from mewstream.protocol.right_rules import write_revoke
 from mewstream.protocol.state import SpaceState, Stream, WriteRight
 from mewstream.protocol.stream_rules import (
     check_transition,
     find_stream,
     name_stream,
     stream_not_found,
-    write_revoke,
 )
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status

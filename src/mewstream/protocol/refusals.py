@@ -5,8 +5,8 @@ from __future__ import annotations
 from mewstream.protocol.errors import PeerError, UnauthorizedStreamWrite
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.records import Refused
+from mewstream.protocol.right_rules import write_revoke
 from mewstream.protocol.state import SpaceState, Stream
-from mewstream.protocol.stream_rules import write_revoke
 
 
 class RightSpent(UnauthorizedStreamWrite):

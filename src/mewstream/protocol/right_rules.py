@@ -1,0 +1,314 @@
+"""Who may write to a stream, read it and own it: by request, and what the gateway does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mewstream.protocol import kinds
+from mewstream.protocol.envelope import Envelope
+from mewstream.protocol.errors import InvalidOperation, LimitExceeded, ParticipantNotFound, ValidationFailed
+from mewstream.protocol.identifiers import describe, optional_text, required_id
+from mewstream.protocol.ledger import Ledger
+from mewstream.protocol.records import (
+    OwnershipTransferred,
+    ReadGranted,
+    ReadRevoked,
+    StreamEnded,
+    WriteGranted,
+    WriteRevoked,
+)
+from mewstream.protocol.state import SpaceState, Stream, Timer
+from mewstream.protocol.stream_rules import check_ownable, check_transition, find_stream, name_stream
+from mewstream.protocol.times import parse_rfc3339, rfc3339
+
+# -- the right to write --------------------------------------------------------------------------
+
+
+def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    state, payload = ledger.state, envelope.payload
+    participant, reason = _who_and_why(state, payload, "participant_id")
+    expires_at, max_frames, conditions = _conditions(payload.get("conditions"))
+    stream = find_stream(ledger, envelope)
+    check_transition(state, stream, envelope.kind, sender)
+    if participant == stream.owner and conditions is not None:
+        raise InvalidOperation("the right of an owner cannot be conditional", stream_id=stream.id)
+    if expires_at is not None and expires_at <= ledger.now:
+        raise InvalidOperation("conditions.expires_at has passed already", stream_id=stream.id)
+    if participant not in stream.writers:
+        _check_writers(state, stream)
+    require_present(state, participant)
+    name_stream(state.id, envelope, stream, nested=False)
+    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
+    writers = stream.authorized_writers()
+    ledger.write(
+        WriteGranted,
+        accepted.seq,
+        stream_id=stream.id,
+        participant=participant,
+        authorized_writers=writers if participant in stream.writers else [*writers, participant],
+        by=sender,
+        reason=reason,
+        conditions=conditions,
+        expires_at=expires_at,
+        max_frames=max_frames,
+        request_id=accepted.id,
+    )
+
+
+def _check_writers(state: SpaceState, stream: Stream) -> None:
+    if len(stream.writers) >= state.limits.writers_per_stream:
+        raise LimitExceeded(
+            f"{stream.id} has its {state.limits.writers_per_stream} writers",
+            limit="writers_per_stream",
+            stream_id=stream.id,
+        )
+
+
+def _conditions(value: Any) -> tuple[int | None, int | None, dict[str, Any] | None]:
+    """``expires_at`` in microseconds, ``max_frames``, and both as they are shown to others."""
+    if value is None or value == {}:
+        return None, None, None
+    if not isinstance(value, dict):
+        raise ValidationFailed(f"payload.conditions must be an object, got {describe(value)}", field="conditions")
+    unknown = sorted(set(value) - {"expires_at", "max_frames"})
+    if unknown:
+        # A condition that is not understood must not become a grant without it.
+        raise ValidationFailed(
+            f"unknown condition {unknown[0][:40]!r}: known are expires_at and max_frames", field="conditions"
+        )
+    shown: dict[str, Any] = {}
+    expires_at = max_frames = None
+    if (given := value.get("expires_at")) is not None:
+        expires_at = parse_rfc3339(given) if isinstance(given, str) else None
+        if expires_at is None:
+            raise ValidationFailed(
+                f"conditions.expires_at must be an RFC 3339 time, got {describe(given)}", field="conditions"
+            )
+        shown["expires_at"] = rfc3339(expires_at)
+    if (given := value.get("max_frames")) is not None:
+        if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given < 1 << 53:
+            raise ValidationFailed(
+                f"conditions.max_frames must be a positive whole number, got {describe(given)}",
+                field="conditions",
+            )
+        shown["max_frames"] = max_frames = given
+    return expires_at, max_frames, shown or None
+
+
+def _revoke_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    state, payload = ledger.state, envelope.payload
+    participant, reason = _who_and_why(state, payload, "participant_id")
+    stream = find_stream(ledger, envelope)
+    check_transition(state, stream, envelope.kind, sender)
+    if participant == stream.owner:
+        raise InvalidOperation(
+            f"{participant!r} owns {stream.id} and cannot lose the right to write: transfer ownership instead",
+            stream_id=stream.id,
+        )
+    name_stream(state.id, envelope, stream, nested=False)
+    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
+    # Revoking from somebody who is no writer succeeds: what was asked for holds.
+    ledger.write(
+        WriteRevoked,
+        accepted.seq,
+        stream_id=stream.id,
+        participant=participant,
+        authorized_writers=_without(stream, participant),
+        by=sender,
+        reason=reason,
+        request_id=accepted.id,
+    )
+
+
+def _transfer(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    state, payload = ledger.state, envelope.payload
+    new_owner, reason = _who_and_why(state, payload, "new_owner")
+    retain = payload.get("retain_write", False)
+    if not isinstance(retain, bool):
+        raise ValidationFailed("payload.retain_write must be true or false", field="retain_write")
+    stream = find_stream(ledger, envelope)
+    check_transition(state, stream, envelope.kind, sender)
+    # Who is not here cannot write, so there is nothing to retain.
+    retain = retain and state.is_present(stream.owner)
+    if new_owner != stream.owner:
+        check_ownable(state, new_owner)
+        if retain and new_owner not in stream.writers:
+            _check_writers(state, stream)
+    require_present(state, new_owner)
+    name_stream(state.id, envelope, stream, nested=False)
+    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
+    _write_transfer(
+        ledger,
+        accepted.seq,
+        stream,
+        new_owner,
+        by=sender,
+        reason=reason,
+        retain=retain,
+        request_id=accepted.id,
+    )
+
+
+def _write_transfer(
+    ledger: Ledger,
+    cause: int | None,
+    stream: Stream,
+    new_owner: str,
+    *,
+    by: str,
+    reason: str | None,
+    retain: bool = False,
+    request_id: str | None = None,
+) -> None:
+    loses = set() if retain else {stream.owner}
+    others = [writer for writer in stream.authorized_writers() if writer != new_owner and writer not in loses]
+    ledger.write(
+        OwnershipTransferred,
+        cause,
+        stream_id=stream.id,
+        previous_owner=stream.owner,
+        new_owner=new_owner,
+        authorized_writers=[new_owner, *others],
+        by=by,
+        reason=reason,
+        request_id=request_id,
+    )
+
+
+def _grant_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    state, payload = ledger.state, envelope.payload
+    participant, reason = _who_and_why(state, payload, "participant_id")
+    stream = find_stream(ledger, envelope)
+    check_transition(state, stream, envelope.kind, sender)
+    readers = None if stream.readers is None else list(dict.fromkeys([*stream.readers, participant]))
+    if readers is not None and len(readers) > state.limits.readers_per_stream:
+        raise LimitExceeded(
+            f"{stream.id} has its {state.limits.readers_per_stream} readers",
+            limit="readers_per_stream",
+            stream_id=stream.id,
+        )
+    require_present(state, participant)
+    name_stream(state.id, envelope, stream, nested=False)
+    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
+    # Without a set everyone reads already; a grant never takes reading away from the others.
+    ledger.write(
+        ReadGranted,
+        accepted.seq,
+        stream_id=stream.id,
+        participant=participant,
+        authorized_readers=readers,
+        by=sender,
+        reason=reason,
+        request_id=accepted.id,
+    )
+
+
+def _revoke_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    state, payload = ledger.state, envelope.payload
+    participant, reason = _who_and_why(state, payload, "participant_id")
+    stream = find_stream(ledger, envelope)
+    check_transition(state, stream, envelope.kind, sender)
+    # Where everyone reads, taking one out makes a set of the others who are here now.
+    readers = list(state.participants) if stream.readers is None else list(stream.readers)
+    name_stream(state.id, envelope, stream, nested=False)
+    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
+    ledger.write(
+        ReadRevoked,
+        accepted.seq,
+        stream_id=stream.id,
+        participant=participant,
+        authorized_readers=[reader for reader in readers if reader != participant],
+        by=sender,
+        reason=reason,
+        request_id=accepted.id,
+    )
+
+
+def _who_and_why(state: SpaceState, payload: dict[str, Any], key: str) -> tuple[str, str | None]:
+    return required_id(payload, key, max_bytes=state.limits.id_bytes), optional_text(payload, "reason")
+
+
+def require_present(state: SpaceState, participant: str) -> None:
+    if not state.is_present(participant):
+        raise ParticipantNotFound(f"{participant!r} is not in this space", participant_id=participant)
+
+
+def _without(stream: Stream, participant: str) -> list[str]:
+    return [writer for writer in stream.authorized_writers() if writer != participant]
+
+
+# -- what the gateway does by itself --------------------------------------------------------------
+
+
+def auto_grants_on_join(ledger: Ledger, participant: str) -> None:
+    """Standing grants of streams that were opened before this participant came (decision 18)."""
+    most = ledger.state.limits.writers_per_stream
+    for stream in ledger.state.streams.values():
+        if participant in stream.auto_grant and participant not in stream.writers and len(stream.writers) < most:
+            ledger.write(
+                WriteGranted,
+                ledger.records[0].seq,
+                stream_id=stream.id,
+                participant=participant,
+                authorized_writers=[*stream.authorized_writers(), participant],
+                by=stream.owner,
+                reason="auto_grant",
+            )
+
+
+def revoke_on_leave(ledger: Ledger, participant: str, reason: str, cause: int) -> None:
+    """A writer that is gone loses its right, and everyone is told (decision 6)."""
+    rights = ledger.state.rights.get(participant)
+    for stream_id in rights.writes if rights is not None else ():
+        stream = ledger.state.streams[stream_id]
+        if stream.owner != participant:
+            write_revoke(ledger, stream, participant, reason, cause)
+
+
+def write_revoke(ledger: Ledger, stream: Stream, participant: str, reason: str, cause: int | None = None) -> None:
+    """A revoke of the gateway's own: no request answers for it."""
+    ledger.write(
+        WriteRevoked,
+        cause,
+        stream_id=stream.id,
+        participant=participant,
+        authorized_writers=_without(stream, participant),
+        by=kinds.GATEWAY,
+        reason=reason,
+    )
+
+
+def stream_timer_due(ledger: Ledger, timer: Timer) -> None:
+    what, stream_id, writer = timer
+    stream = ledger.state.streams[stream_id]
+    if what == "expire":
+        write_revoke(ledger, stream, writer, "expired")
+    elif what == "start":
+        seconds = ledger.state.policies.start_timeout
+        ledger.write(
+            StreamEnded,
+            stream_id=stream_id,
+            how="failed",
+            by=kinds.GATEWAY,
+            code="start_timeout",
+            message=f"{stream_id} was announced and not started within {seconds:g} seconds",
+        )
+    elif stream.policy.on_owner_leave == "transfer" and (heir := _longest_standing_writer(ledger.state, stream)):
+        _write_transfer(ledger, None, stream, heir, by=kinds.GATEWAY, reason="owner_left")
+    else:
+        ledger.write(StreamEnded, stream_id=stream_id, how="closed", by=kinds.GATEWAY, reason="owner_left")
+
+
+def _longest_standing_writer(state: SpaceState, stream: Stream) -> str | None:
+    connected = [writer for writer in stream.writers if writer != stream.owner and state.is_connected(writer)]
+    return min(connected, key=lambda writer: stream.writers[writer].since, default=None)
+
+
+RIGHT_RULES: dict[str, Callable[[Ledger, str, Envelope], None]] = {
+    kinds.GRANT_WRITE: _grant_write,
+    kinds.REVOKE_WRITE: _revoke_write,
+    kinds.TRANSFER_OWNERSHIP: _transfer,
+    kinds.GRANT_READ: _grant_read,
+    kinds.REVOKE_READ: _revoke_read,
+}

@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 
 help:
 	@echo "make test       set up .venv, check the code and run all tests"
-	@echo "make serve      set up .venv and serve the example space on http://127.0.0.1:8080"
+	@echo "make serve      set up .venv and serve the example space on http://127.0.0.1:8080, its journal in ./data"
 	@echo "make test-long  the long profiles: property tests and soak runs"
 	@echo "make docs       write the generated documents again"
 	@echo "make clean      remove .venv and all caches"
@@ -39,7 +39,7 @@ docs: $(STAMP)
 	$(BIN)/python -m mewstream.protocol.diagram docs/stream-states.md
 
 serve: $(STAMP)
-	$(BIN)/mewstream serve --config examples/space.yaml
+	$(BIN)/mewstream serve --config examples/space.yaml --data data
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

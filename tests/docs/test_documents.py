@@ -347,7 +347,7 @@ def test_make_targets_exist() -> None:
     named |= {words[1] for file in DOCUMENTS for words in commands(file.read_text()) if words[0] == "make"}
     assert {"serve", "test", "test-long"} <= named <= phony
     # The address that the documents tell a reader to use is the one that the target serves on.
-    assert re.search(r"^serve: .*\n\t.* serve --config examples/space.yaml$", makefile, re.MULTILINE)
+    assert re.search(r"^serve: .*\n\t.* serve --config examples/space.yaml --data data$", makefile, re.MULTILINE)
     assert f"{GatewayConfig.__dataclass_fields__['host'].default}:8080" == ADDRESS
 
 

@@ -1212,3 +1212,24 @@ class TestAnything:
             finally:
                 raw.sock.close()
                 runner.run(bystanders.__aexit__(None, None, None))
+
+
+class TestManyNames:
+    async def test_floods_of_more_names_than_are_remembered_keep_the_log_gap_free(self) -> None:
+        """A sum that is reported in the middle of a decision would take the number of what is decided."""
+        with running_gateway(space_config("mallory", "alice")) as gateway:
+            mallory = await gateway.join("mallory", extensions=["positions"])
+            streams = [await mallory.open_stream() for _ in range(80)]
+            alice = await gateway.join("alice", extensions=["positions"])
+            for _ in range(3):
+                for stream in streams:
+                    await alice.frame(stream, "not mine")
+            errors = [
+                each for each in await alice.settle() if isinstance(each, dict) and each["kind"] == "system/error"
+            ]
+            seqs = [each["seq"] for each in errors]
+            assert len(errors) > 80
+            assert seqs == sorted(set(seqs)), "no number is given out twice"
+            await mallory.settle()
+            await mallory.close()
+            await alice.close()

@@ -34,6 +34,7 @@ class RefusalFlood:
         self._loop = loop
         self._report = report
         self._windows: dict[_Key, _Window] = {}
+        self._evicted: list[_Window] = []
 
     def is_first(self, refused: Refused, version: int) -> bool:
         """Whether this refusal is to be reported by itself; if not, it has been counted. ``version`` 0:
@@ -48,14 +49,15 @@ class RefusalFlood:
             window.last = refused
             return False
         if len(self._windows) >= MAX_KEYS:
-            self._close(next(iter(self._windows)))
+            self._evict(next(iter(self._windows)))
         self._windows[key] = _Window(self._loop.call_later(WINDOW, self._due, key))
         return True
 
     def finish(self) -> None:
         """The connection ends: nothing that was counted is forgotten."""
         for key in list(self._windows):
-            self._close(key)
+            self._evict(key)
+        self._report_evicted()
 
     def _due(self, key: _Key) -> None:
         window = self._windows[key]
@@ -65,10 +67,17 @@ class RefusalFlood:
         self._sum_up(window)
         window.timer = self._loop.call_later(WINDOW, self._due, key)
 
-    def _close(self, key: _Key) -> None:
+    def _evict(self, key: _Key) -> None:
+        """Not reported at once: a refusal is being decided, and a report would take its place in the log."""
         window = self._windows.pop(key)
         window.timer.cancel()
-        self._sum_up(window)
+        self._evicted.append(window)
+        self._loop.call_soon(self._report_evicted)
+
+    def _report_evicted(self) -> None:
+        evicted, self._evicted = self._evicted, []
+        for window in evicted:
+            self._sum_up(window)
 
     def _sum_up(self, window: _Window) -> None:
         last, count = window.last, window.count

@@ -200,9 +200,7 @@ class Space:
         records = decide_frame(self.state, now, member.participant, reference, message[start:], opcode)
         if len(records) == 1 and type(records[0]) is Frame:
             record = records[0]
-            self._recorder.append(self.id, record)
-            self._past.append(record)
-            apply(self.state, record)
+            self._record(record)
             self._tell_frame(record, self.state.streams[record.stream_id])
             return
         last = records[-1]
@@ -321,9 +319,7 @@ class Space:
         self, records: list[Record], attach: Member | None = None, missed: Missed | CannotResume | None = None
     ) -> None:
         for record in records:
-            self._recorder.append(self.id, record)
-            self._past.append(record)
-            apply(self.state, record)
+            self._record(record)
             if isinstance(record, Frame):
                 self._tell_frame(record, self.state.streams[record.stream_id])
             elif isinstance(record, Joined) and attach is not None:
@@ -331,6 +327,14 @@ class Space:
                 self._attach(attach, record, missed)
             else:
                 self._tell(record)
+
+    def _record(self, record: Record) -> None:
+        if record.seq != self.state.seq + 1:
+            # Something happened between deciding and recording: better no record than two of a number.
+            raise RuntimeError(f"seq {record.seq} cannot follow {self.state.seq}")
+        self._recorder.append(self.id, record)
+        self._past.append(record)
+        apply(self.state, record)
 
     def _run_due(self, now: int) -> None:
         """Whatever has fallen due, each in its turn."""

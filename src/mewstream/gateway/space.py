@@ -40,6 +40,7 @@ from mewstream.protocol.records import (
     Left,
     Record,
     Refused,
+    StreamEnded,
 )
 from mewstream.protocol.render import gateway_envelope, private_to, render, visible_to, with_seq
 from mewstream.protocol.state import SpaceState, Stream
@@ -479,6 +480,8 @@ class Space:
         if isinstance(record, CapabilitiesGranted | CapabilitiesRevoked):
             if (member := self.members.get(record.participant)) is not None:
                 self.welcome(member)
+        elif isinstance(record, StreamEnded):
+            self._audiences.pop(record.stream_id, None)
         elif isinstance(record, Invited):
             self._send_invitation(record)
         elif isinstance(record, Left) and (member := self.members.get(record.participant)) is not None:

@@ -9,12 +9,15 @@ in the same list as frames, so nothing overtakes anything.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
 from mewstream.gateway.wsframes import MAX_HEADER, header
+
+log = logging.getLogger("mewstream.gateway")
 
 #: In place of an opcode: the body is whole WebSocket messages already, each with its header.
 FRAMED = 0
@@ -96,13 +99,25 @@ class Outbox:
     A control message is told to nobody before it is recorded, and whatever comes after it in the
     space waits behind it, so that order holds."""
 
-    __slots__ = ("_control", "_flush_bytes", "_gate", "_held", "_loop", "_mixed", "_parcels", "_scheduled", "_size")
+    __slots__ = (
+        "_asking",
+        "_control",
+        "_flush_bytes",
+        "_gate",
+        "_held",
+        "_loop",
+        "_mixed",
+        "_parcels",
+        "_scheduled",
+        "_size",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, flush_bytes: int, gate: Gate) -> None:
         self._loop = loop
         self._flush_bytes = flush_bytes
         self._gate = gate
         self._control = False
+        self._asking = False
         self._held: deque[tuple[bool, Callable[[], None]]] = deque()
         """What waits for the journal, in order; True for ticks that have control messages."""
         self._parcels: list[Parcel] = []
@@ -145,36 +160,65 @@ class Outbox:
         self._pass_gate(False, action)
 
     def _pass_gate(self, control: bool, action: Callable[[], None]) -> None:
-        if self._held:
-            self._held.append((control, action))
-        elif control:
-            self._held.append((control, action))
-            self._gate(self._opened)
-        else:
+        if not control and not self._held:
             action()
+            return
+        self._held.append((control, action))
+        if not self._asking:
+            self._ask()
 
-    def _opened(self) -> None:
-        """The first that waited is safe: it goes, and whatever follows it without control messages."""
-        _, action = self._held.popleft()
-        action()
-        while self._held and not self._held[0][0]:
+    def _ask(self) -> None:
+        """Ask the gate for all that waits now: one answer is good for all of it."""
+        self._asking = True
+        while self._held:
+            covered = len(self._held)
+            answer = _Answer()
+            self._gate(partial(self._opened, answer, covered))
+            if not answer.given:
+                answer.late = True
+                return
+            self._release(covered)
+        self._asking = False
+
+    def _opened(self, answer: _Answer, covered: int) -> None:
+        answer.given = True
+        if answer.late:
+            self._release(covered)
+            self._ask()
+
+    def _release(self, covered: int) -> None:
+        """What was asked for goes, and whatever follows it without control messages."""
+        while self._held and (covered > 0 or not self._held[0][0]):
+            covered -= 1
             _, action = self._held.popleft()
-            action()
-        if self._held:
-            self._gate(self._opened)
+            try:
+                action()
+            except Exception:
+                # One that cannot be told must not keep the others waiting for ever.
+                log.exception("an error of our own in a fan-out")
+
+
+class _Answer:
+    """Whether a gate has called back, and whether that was after it had returned."""
+
+    __slots__ = ("given", "late")
+
+    def __init__(self) -> None:
+        self.given = False
+        self.late = False
 
 
 def _distribute(parcels: list[Parcel], mixed: bool) -> None:
     if mixed:
-        for members, theirs in _by_members(parcels):
-            _hand_over(members, theirs)
+        for positions, members, theirs in _by_members(parcels):
+            _hand_over(positions, members, theirs)
     else:
-        for _, members in parcels[0].audience.parts:
-            _hand_over(members, parcels)
+        for positions, members in parcels[0].audience.parts:
+            _hand_over(positions, members, parcels)
 
 
-def _hand_over(members: Sequence[Endpoint], parcels: Sequence[Parcel]) -> None:
-    positions = members[0].positions
+def _hand_over(positions: bool, members: Sequence[Endpoint], parcels: Sequence[Parcel]) -> None:
+    """``positions`` is what the members had asked for when the parcels were made."""
     pieces: list[bytes] = []
     for parcel in parcels:
         pieces += parcel.pieces(positions)
@@ -183,7 +227,7 @@ def _hand_over(members: Sequence[Endpoint], parcels: Sequence[Parcel]) -> None:
         member.push(data, parcels)
 
 
-def _by_members(parcels: list[Parcel]) -> list[tuple[list[Endpoint], list[Parcel]]]:
+def _by_members(parcels: list[Parcel]) -> list[tuple[bool, list[Endpoint], list[Parcel]]]:
     """Endpoints that get the same messages, and those messages in order.
 
     Each distinct audience of the tick is a bit; endpoints with the same bits share their bytes.
@@ -195,16 +239,16 @@ def _by_members(parcels: list[Parcel]) -> list[tuple[list[Endpoint], list[Parcel
         if key not in bits:
             bits[key] = 1 << len(audiences)
             audiences.append(parcel.audience)
-    belongs: dict[Endpoint, int] = {}
+    belongs: dict[tuple[Endpoint, bool], int] = {}
     for audience in audiences:
         bit = bits[id(audience)]
-        for _, members in audience.parts:
+        for positions, members in audience.parts:
             for member in members:
-                belongs[member] = belongs.get(member, 0) | bit
+                belongs[member, positions] = belongs.get((member, positions), 0) | bit
     groups: dict[tuple[int, bool], list[Endpoint]] = {}
-    for member, signature in belongs.items():
-        groups.setdefault((signature, member.positions), []).append(member)
+    for (member, positions), signature in belongs.items():
+        groups.setdefault((signature, positions), []).append(member)
     return [
-        (members, [parcel for parcel in parcels if bits[id(parcel.audience)] & signature])
-        for (signature, _), members in groups.items()
+        (positions, members, [parcel for parcel in parcels if bits[id(parcel.audience)] & signature])
+        for (signature, positions), members in groups.items()
     ]

@@ -70,7 +70,12 @@ class Gateway:
         self.largest_message = max(space.limits.message_bytes for space in config.spaces.values())
         for id, space in config.spaces.items():
             book = TokenBook({each.id: each.tokens for each in space.participants.values()})
+            known = recovered[id].invited if id in recovered else {}
             for participant, digests in self._invited.for_space(id).items():
+                if participant in space.participants or participant not in known:
+                    # Who was invited under a name does not become whoever is configured under it later.
+                    log.warning("the invitation of %s to %s is not valid any more", participant, id)
+                    continue
                 for digest in digests:
                     book.add_digest(participant, digest)
             self._books[id] = book

@@ -122,7 +122,7 @@ class HttpApi:
             raise HttpError(413, _too_large(space.config.limits.message_bytes))
         self._throttle(space, participant).envelope(len(body))
         output_log = self._gateway.output_log(space, participant)
-        if output_log is not None and not space.state.is_present(participant):
+        if output_log is not None and not space.state.is_connected(participant):
             refused = space.join(output_log)
             if refused is not None:
                 raise HttpError(refused.flaw.http_status, refused.flaw)

@@ -155,7 +155,7 @@ class Outbound:
         self._drain()
 
     def _drain(self) -> None:
-        while self._queue and not self._behind:
+        while self._queue and not self._behind and self._is_open():
             pieces: list[bytes] = []
             size = 0
             while self._queue and size < _CHUNK:

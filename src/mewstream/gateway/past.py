@@ -13,12 +13,20 @@ from mewstream.journal.errors import JournalError
 from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import frames
 from mewstream.protocol.errors import InvalidRequest
-from mewstream.protocol.records import Frame, Record
+from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
 from mewstream.protocol.render import render, visible_to, with_seq
 from mewstream.protocol.state import SpaceState
 
 #: A reader that may see little of what it reads is given so many records for each message it asks for.
 _RECORDS_PER_MESSAGE = 4
+
+
+#: One page of history over HTTP: its reader asks again from where it ends.
+MAX_PAGE_BYTES = 4 << 20
+
+
+def _size(record: Record) -> int:
+    return len(record.data) if isinstance(record, Frame | EnvelopeAccepted) else 0
 
 
 class Past:
@@ -45,7 +53,10 @@ class Past:
             after = position(state, participant, resume, limit)
             if self._recent.reaches(after):
                 return Missed(after, after, [])
-            records = await self._history(after, limit)
+            most = state.delivery.queue_bytes
+            records = await self._history(after, limit, most)
+            if sum(map(_size, records)) > most:
+                return CannotResume(f"more than {most} bytes were missed")
         except CannotResume as no:
             return no
         except JournalError as gone:
@@ -58,8 +69,9 @@ class Past:
         records = await self._records_since(after, limit, from_memory)
         messages: list[bytes] = []
         seq = after
+        size = 0
         for record in records:
-            if len(messages) >= limit:
+            if len(messages) >= limit or size >= MAX_PAGE_BYTES:
                 break
             seq = record.seq
             if not visible_to(record, participant):
@@ -69,13 +81,14 @@ class Past:
                 body = frames.as_json(record.stream_id, record.sender, record.data, record.opcode)
             if body is not None:
                 messages.append(with_seq(body, seq))
+                size += len(body)
         return messages, seq
 
     async def _records_since(self, after: int, limit: int, from_memory: bool) -> Iterable[Record]:
         if from_memory and self._recent.reaches(after):
             return self._recent.read(after)
         try:
-            return await self._history(after, _RECORDS_PER_MESSAGE * limit)
+            return await self._history(after, _RECORDS_PER_MESSAGE * limit, MAX_PAGE_BYTES)
         except CannotResume:
             return self._recent.read(after)  # there is no journal: this is all there is
         except JournalError as gone:
@@ -87,13 +100,20 @@ class Past:
             return max((record.seq for record in self._recent.read(0) if record.ts < micros), default=0)
         return await self._loop.run_in_executor(None, self._recorder.seq_before, self._space, micros)
 
-    async def _history(self, after: int, limit: int) -> list[Record]:
-        """From the journal, read beside the loop."""
+    async def _history(self, after: int, limit: int, max_bytes: int) -> list[Record]:
+        """From the journal, read beside the loop; no more than the first that goes beyond ``max_bytes``."""
         entries = self._recorder.history(self._space, after)
         if entries is None:
             raise CannotResume("the position is too old: this gateway keeps no journal")
 
         def read() -> list[Record]:
-            return [entry.record for entry in itertools.islice(entries, limit)]
+            records: list[Record] = []
+            size = 0
+            for entry in itertools.islice(entries, limit):
+                records.append(entry.record)
+                size += _size(entry.record)
+                if size > max_bytes:
+                    break
+            return records
 
         return await self._loop.run_in_executor(None, read)

@@ -24,6 +24,7 @@ from mewstream.journal.local import LocalJournal
 from mewstream.journal.partition import Partition
 from mewstream.journal.retention import plan_pruning
 from mewstream.journal.schema import Entry
+from mewstream.journal.segments import SegmentName
 from mewstream.journal.settings import JournalSettings
 from mewstream.protocol.records import Record
 from mewstream.protocol.state import SpaceState
@@ -97,6 +98,10 @@ class _Lane:
         self.unsynced: list[Callable[[], None]] = []
         self.syncing = False
         self.snapshot_at = snapshot_at
+
+
+def _seal_later(partition: Partition, name: SegmentName) -> None:
+    partition.closed.append(name)
 
 
 class JournalRecorder:
@@ -271,7 +276,7 @@ class JournalRecorder:
             waiting, lane.unsynced = lane.unsynced, []
             for done in waiting:
                 done()
-            self._written(lane)
+            self._flush(lane)  # some may have left since
 
     # -- beside the loop --------------------------------------------------------------------------
 
@@ -285,7 +290,7 @@ class JournalRecorder:
 
     def _seal(self) -> None:
         for partition, name in self._journal.segments_to_seal():
-            self._work("seal a segment", partial(partition.seal, name), again=partial(partition.closed.append, name))
+            self._work("seal a segment", partial(partition.seal, name), again=partial(_seal_later, partition, name))
 
     def _retain(self) -> None:
         self._retention_timer = self._loop.call_later(RETENTION_SECONDS, self._retain)
@@ -297,7 +302,7 @@ class JournalRecorder:
             self._settings.retention,
             now=time.time_ns() // 1000,
             partitions=len(self._lanes),
-            snapshots=self._journal.snapshot_offsets(),
+            snapshots=self._journal.snapshot_offsets(synced=True),
         )
         for alarm in plan.alarms:
             log.warning("%s", alarm)

@@ -232,12 +232,13 @@ class Space:
         """Frames that a slow reader did not get: a record, a metric, and a notice to that reader."""
         if self._recorder.failing:
             return  # they stay counted, and are reported when the journal is back
-        for stream_id, drop in drops.items():
+        counted = dict(drops)
+        drops.clear()  # more may be dropped while these are told
+        for stream_id, drop in counted.items():
             self.metrics.dropped(drop.count)
             self.handle(
                 commands.ReportDrop(participant, stream_id, drop.count, drop.first_seq, drop.last_seq, drop.policy)
             )
-        drops.clear()
 
     def then(self, action: Callable[[], None]) -> None:
         """Do something when all that was told before has been handed over."""
@@ -376,10 +377,15 @@ class Space:
 
     def change_positions(self, member: Member, missed: Missed | CannotResume | None) -> None:
         """A member asks for positions after it was let in: a new welcome says from where they count."""
-        self._outbox.flush()
-        member.ask_for_positions()
-        self._everyone = Audience(self.members.values())
-        self._welcome_back(member, missed)
+
+        def change() -> None:
+            if self.members.get(member.participant) is member:
+                member.ask_for_positions()
+                self._everyone = Audience(self.members.values())
+                self._welcome_back(member, missed)
+
+        # What was made for it without positions goes first.
+        self._outbox.then(change)
 
     def _welcome_back(self, member: Member, missed: Missed | CannotResume | None) -> None:
         """The welcome, and after it what was missed up to the very seq that it describes."""

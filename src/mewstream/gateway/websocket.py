@@ -55,6 +55,10 @@ class WebSocketMember(WSListener):
         self.heard = True
         self.pinged = False
         self._gone = False
+        self._deaf = False
+        """It is being closed, perhaps when the disk has answered: nothing more is heard from it."""
+        self._waiting: list[tuple[int, bytes]] | None = None
+        """Messages that came while a join was being carried out."""
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
         self._held_writers: list[Member] = []
@@ -70,6 +74,9 @@ class WebSocketMember(WSListener):
         self.outbound.push(data, parcels)
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
+        if self._deaf:
+            return
+        self._deaf = True
         if self.space is not None:
             self.space.then(lambda: self.outbound.close(reason, text))
         else:
@@ -130,7 +137,7 @@ class WebSocketMember(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
-        if self._gone or self.outbound.closing is not None:
+        if self._gone or self._deaf or self.outbound.closing is not None:
             if kind == WSMsgType.CLOSE:
                 transport.underlying_transport.close()
             return
@@ -216,11 +223,22 @@ class WebSocketMember(WSListener):
             then(CannotResume("resume needs the extension positions"))
             return
         self.reading.hold(resume)
+        # What is in the buffer already comes all the same: it waits, and above all is no second join.
+        self._waiting = []
 
         def done(task: asyncio.Task[Missed | CannotResume]) -> None:
+            waiting, self._waiting = self._waiting or [], None
             self.reading.release(resume)
-            if self.outbound.closing is None and not self._gone:
+            if self._gone or self._deaf:
+                return
+            if task.exception() is not None:
+                log.error("the journal could not be read for a resume: %s", task.exception())
+                then(CannotResume("the journal could not be read"))
+            else:
                 then(task.result())
+            for opcode, message in waiting:
+                if not (self._gone or self._deaf):
+                    self._message(opcode, message)
 
         self._gateway.spawn(space.missed(self.participant, resume)).add_done_callback(done)
 
@@ -279,6 +297,12 @@ class WebSocketMember(WSListener):
         if opcode == frames.TEXT and not message.isascii() and not _is_utf8(message):
             not_text = ValidationFailed("a text message must be UTF-8: send binary data as a binary message")
             self._refuse_and_close(not_text, CloseReason.INVALID_TEXT)
+            return
+        if self._waiting is not None:
+            self._waiting.append((opcode, message))
+            if sum(len(each) for _, each in self._waiting) > STRANGER_MESSAGE_BYTES:
+                too_much = LimitExceeded("too much was sent before the welcome", limit="message_bytes")
+                self._refuse_and_close(too_much, CloseReason.TOO_BIG)
             return
         space = self.space
         if space is None:

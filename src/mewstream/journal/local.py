@@ -213,15 +213,18 @@ class LocalJournal:
         for segment in plan.segments:
             remove_segment(self._files, segment)
 
-    def snapshot_offsets(self) -> dict[int, int]:
-        """For each partition the offset of its newest sound snapshot: a start needs what comes after it."""
+    def snapshot_offsets(self, *, synced: bool = False) -> dict[int, int]:
+        """For each partition the offset of its newest sound snapshot: a start needs what comes after it.
+        ``synced``: of one whose records are known to be on the disk, so that it cannot turn out to be
+        ahead of them after a loss of power."""
         offsets = {}
         for number in range(len(self.partitions)):
             offsets[number] = 0
             for file in reversed(snapshot_files(self.root / f"p{number}")):
                 with contextlib.suppress(OSError, ValueError):
                     offset, _ = read_snapshot(file, self.identity.id)
-                    if offset <= self.partitions[number].next_offset:
+                    partition = self.partitions[number]
+                    if offset <= (partition.synced_offset if synced else partition.next_offset):
                         offsets[number] = offset
                         break
         return offsets

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+import msgspec
+
 from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
 
 #: What a record weighs beside its data.
@@ -17,13 +19,17 @@ class RecentRecords:
     def __init__(self, max_bytes: int = 8 << 20) -> None:
         self._max_bytes = max_bytes
         self._records: deque[Record] = deque()
+        self._weights: deque[int] = deque()
         self._bytes = 0
 
     def append(self, record: Record) -> None:
+        weight = _weight(record)
         self._records.append(record)
-        self._bytes += _weight(record)
+        self._weights.append(weight)
+        self._bytes += weight
         while self._bytes > self._max_bytes:
-            self._bytes -= _weight(self._records.popleft())
+            self._records.popleft()
+            self._bytes -= self._weights.popleft()
 
     def reaches(self, after: int) -> bool:
         """Whether everything above a position is here."""
@@ -40,4 +46,5 @@ class RecentRecords:
 def _weight(record: Record) -> int:
     if type(record) is Frame or type(record) is EnvelopeAccepted:
         return len(record.data) + _OVERHEAD
-    return 4 * _OVERHEAD
+    # Objects take several times the room of their JSON.
+    return 4 * len(msgspec.json.encode(record)) + _OVERHEAD

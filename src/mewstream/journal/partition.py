@@ -65,6 +65,8 @@ class Partition:
         self._first_offset = 0
         self.next_offset = 0
         """Of the next record that will be written; those that wait come after it."""
+        self.synced_offset = 0
+        """Everything below is on the disk for certain."""
         self.closed: list[SegmentName] = []
         """Full segments that wait to be sealed."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -143,6 +145,7 @@ class Partition:
         self.close()
         self.closed.append(SegmentName(self._first_offset, sealed=False))
         self._use(data, index, self.next_offset)
+        self.synced_offset = self.next_offset
 
     def _begin(self, first_offset: int) -> None:
         self._use(*self._create(first_offset), first_offset)
@@ -239,6 +242,7 @@ class Partition:
         self._size = end
         self._entries = len(batches)
         self.next_offset = batches[-1].last_offset + 1 if batches else segment.name.first_offset
+        self.synced_offset = self.next_offset
 
     def _sound_batches(self, segment: Segment) -> int:
         """How many batches of the last segment count. Without syncing, an index entry can reach the disk

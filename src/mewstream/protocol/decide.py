@@ -396,7 +396,7 @@ def _require_held(state: SpaceState, sender: str, patterns: list[dict[str, Any]]
             raise CapabilityViolation(
                 f"you cannot give what you do not hold: {pattern['kind']}",
                 attempted_kind=pattern["kind"],
-                your_capabilities=state.effective_capabilities(sender),
+                your_capabilities=state.capability_list(sender),
             )
 
 

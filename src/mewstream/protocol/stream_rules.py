@@ -128,7 +128,8 @@ def _may(state: SpaceState, stream: Stream, who: Who, sender: str) -> bool:
 def capability_violation(
     state: SpaceState, sender: str, kind: str, *, required: str | None = None
 ) -> CapabilityViolation:
-    details = {"attempted_kind": kind, "your_capabilities": state.effective_capabilities(sender)}
+    # Without the projections of rights, of which there may be many: this is kept and recorded.
+    details = {"attempted_kind": kind, "your_capabilities": state.capability_list(sender)}
     if required is not None:
         details["required"] = required
     return CapabilityViolation(f"your capabilities do not allow {required or kind}", **details)

@@ -17,10 +17,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from mewstream.journal.files import Files
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
-from mewstream.journal.schema import Entry
+from mewstream.journal.schema import Entry, Rows
 from mewstream.journal.segments import parse_index
 from mewstream.protocol import commands
 from mewstream.protocol.decide import decide
@@ -61,6 +63,13 @@ Written = tuple[str, Record]
 
 
 # -- records --------------------------------------------------------------------------------------
+
+
+def encode(entries: Iterable[tuple[str, str, Record]], first_offset: int) -> pa.RecordBatch:
+    rows = Rows()
+    for entry in entries:
+        rows.append(*entry)
+    return rows.encode(first_offset)
 
 
 def every_record() -> list[Record]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from making import encode
 
 from mewstream.cli.journal_records import cat
 from mewstream.gateway.identity import InvitedTokens
@@ -28,7 +29,7 @@ from mewstream.journal.files import Files
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.retention import commit_consumer
-from mewstream.journal.schema import SCHEMA, UnknownRecord, encode
+from mewstream.journal.schema import SCHEMA, UnknownRecord
 from mewstream.journal.segments import ENTRY_BYTES
 from mewstream.journal.verify import Verification
 from mewstream.protocol import commands

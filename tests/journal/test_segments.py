@@ -15,6 +15,7 @@ from making import (
     SPACE,
     QuickFiles,
     copy,
+    encode,
     entries,
     every_record,
     lively,
@@ -29,7 +30,7 @@ from making import (
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
-from mewstream.journal.schema import UnknownRecord, decode, encode
+from mewstream.journal.schema import UnknownRecord, decode
 from mewstream.journal.segments import ENTRY_BYTES, HEADER, parse_index
 from mewstream.protocol.fold import fold
 from mewstream.protocol.records import AnyRecord, Record, Refused
@@ -485,3 +486,29 @@ def test_headers_alone_are_no_segment_of_their_own(tmp_path: Path) -> None:
         journal = open_journal(tmp_path, files=QUICK)
         assert journal.partitions[0].next_offset == len(made)
         journal.close()
+
+
+def test_frames_of_several_streams_and_reader_sets_are_kept_apart_in_one_batch() -> None:
+    """Columns that are constant in a run are written as constants, and only those."""
+    sets: list[tuple[str, ...] | None] = [None, ("ann",), ("ann", "bob")]
+    made = [
+        Frame(
+            seq,
+            seq * 10,
+            None,
+            f"stream-{seq % stride}",
+            f"writer-{seq % stride}",
+            seq // 2,
+            1 + seq % min(stride, 2),
+            seq % stride,
+            b"%d" % seq,
+            readers=sets[seq % min(stride, 3)],
+            format_id="f" if seq % stride else None,
+        )
+        for stride in (1, 2, 3)
+        for seq in range(1, 40)
+    ]
+    for entries in (made, made[:39], made[39:78]):
+        batch = encode([(SPACE, "e-1", record) for record in entries], 0)
+        batch.validate(full=True)
+        assert [entry.record for entry in decode(batch)] == entries

@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from mewstream.journal.errors import CorruptJournal
 from mewstream.journal.files import Files
-from mewstream.journal.schema import SCHEMA, encode
+from mewstream.journal.schema import SCHEMA, Rows
 from mewstream.journal.segments import (
     ENTRY_BYTES,
     HEADER,
@@ -54,7 +54,7 @@ class Partition:
         self.directory = directory
         self._files = files
         self._segment_bytes = segment_bytes
-        self._pending: list[tuple[str, str, Record]] = []
+        self._pending = Rows()
         self._pending_bytes = 0
         self._synced_commits = synced_commits
         self._unsynced: list[tuple[int, bytes, BatchEntry]] = []
@@ -76,27 +76,27 @@ class Partition:
 
     @property
     def pending(self) -> int:
-        return len(self._pending)
+        return self._pending.count
 
     @property
     def pending_bytes(self) -> int:
         return self._pending_bytes
 
     def append(self, space: str, epoch: str, record: Record) -> None:
-        self._pending.append((space, epoch, record))
+        self._pending.append(space, epoch, record)
         self._pending_bytes += len(record.data) + _ROW_BYTES if type(record) is Frame else _CONTROL_BYTES
 
     def flush(self, *, may_roll: bool = True) -> None:
         """Write what waits as one batch. After an OSError it still waits, and nothing of it counts.
         ``may_roll`` False: a sync is under way, so the files must stay open."""
         pending = self._pending
-        if not pending:
+        if not pending.count:
             return
         if self._size >= self._segment_bytes and may_roll:
             self.roll()
-        batch = encode(pending, self.next_offset)
+        batch = pending.encode(self.next_offset)
         data = batch.serialize().to_pybytes()
-        entry = entry_for(data, self._size, self.next_offset, len(pending), pending[-1][2].ts)
+        entry = entry_for(data, self._size, self.next_offset, pending.count, pending.last_ts)
         # A torn write before this position is simply written over the next time.
         self._files.write_at(self._data, data, self._size)
         if self._synced_commits:
@@ -105,8 +105,8 @@ class Partition:
             self._files.write_at(self._index, entry.encode(), self._entries * ENTRY_BYTES)
         self._size += len(data)
         self._entries += 1
-        self.next_offset += len(pending)
-        self._pending = []
+        self.next_offset += pending.count
+        self._pending = Rows()
         self._pending_bytes = 0
 
     def sync(self, batches: int | None = None) -> None:

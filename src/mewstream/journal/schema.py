@@ -7,8 +7,7 @@ Everything that people query is a column. What remains of a control record is JS
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -143,30 +142,57 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
 }
 
 
-def encode(entries: Sequence[tuple[str, str, Record]], first_offset: int) -> pa.RecordBatch:
-    """Rows for (space, epoch, record) triples, numbered from ``first_offset``."""
-    batches = []
-    for (space, epoch, plain), run in itertools.groupby(entries, _run):
-        records = [entry[2] for entry in run]
-        rows = _plain_frames if plain else _mixed
-        batches.append(rows(first_offset, space, epoch, records))
-        first_offset += len(records)
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+class _Run:
+    """Records of one space that follow one another: raw frames, or anything else."""
+
+    __slots__ = ("are_frames", "epoch", "records", "space")
+
+    def __init__(self, space: str, epoch: str, are_frames: bool) -> None:
+        self.space = space
+        self.epoch = epoch
+        self.are_frames = are_frames
+        self.records: list[Any] = []
 
 
-def _run(entry: tuple[str, str, Record]) -> tuple[str, str, bool]:
-    """Frames without anything special come in long runs, and most of their columns are constant."""
-    space, epoch, record = entry
-    return space, epoch, type(record) is Frame and record.id is None and record.readers is None
+class Rows:
+    """Records that become one batch. Raw frames come in long runs, and most of their columns are constant."""
+
+    __slots__ = ("_runs", "count")
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+        self.count = 0
+
+    def append(self, space: str, epoch: str, record: Record) -> None:
+        are_frames = type(record) is Frame and record.id is None
+        run = self._runs[-1] if self._runs else None
+        if run is None or run.are_frames is not are_frames or run.space != space or run.epoch != epoch:
+            run = _Run(space, epoch, are_frames)
+            self._runs.append(run)
+        run.records.append(record)
+        self.count += 1
+
+    @property
+    def last_ts(self) -> int:
+        ts: int = self._runs[-1].records[-1].ts
+        return ts
+
+    def encode(self, first_offset: int) -> pa.RecordBatch:
+        """Numbered from ``first_offset``."""
+        batches = []
+        for run in self._runs:
+            rows = _raw_frames if run.are_frames else _mixed
+            batches.append(rows(first_offset, run.space, run.epoch, run.records))
+            first_offset += len(run.records)
+        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _plain_frames(offset: int, space: str, epoch: str, records: list[Any]) -> pa.RecordBatch:
-    """The hot path: a column is one comprehension, or a slice of a constant."""
+def _raw_frames(offset: int, space: str, epoch: str, records: list[Any]) -> pa.RecordBatch:
+    """The hot path: a column is one comprehension, and a slice of a constant where it can be."""
     count = len(records)
     text, integer = pa.string(), pa.int64()
     no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
     frame = _constant("frame", text, count)
-    formats = [record.format_id for record in records]
     columns = [
         pa.array(range(offset, offset + count), integer),
         _constant(space, text, count),
@@ -175,29 +201,50 @@ def _plain_frames(offset: int, space: str, epoch: str, records: list[Any]) -> pa
         pa.array([record.ts for record in records], integer).view(_TYPES[_TS]),
         frame,
         frame,
-        pa.array([record.sender for record in records], text),
+        _column([record.sender for record in records], text),
         no_text,
-        pa.array([record.stream_id for record in records], text),
+        _column([record.stream_id for record in records], text),
         pa.array([record.stream_seq for record in records], integer),
-        pa.array([record.opcode for record in records], pa.int8()),
-        pa.array([record.recipients for record in records], pa.int32()),
+        _column([record.opcode for record in records], pa.int8()),
+        _column([record.recipients for record in records], pa.int32()),
         _constant("accepted", text, count),
         no_integer,
         no_integer,
         no_integer,
-        pa.array(formats, text) if any(formats) else no_text,
-        no_text,
+        _column([record.format_id for record in records], text),
+        _details([record.readers for record in records]),
         pa.array([record.data for record in records], pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _constant(value: str | None, type: pa.DataType, count: int) -> pa.Array:
+def _column(values: list[Any], type: pa.DataType) -> pa.Array:
+    if values.count(values[0]) == len(values):
+        return _constant(values[0], type, len(values))
+    return pa.array(values, type)
+
+
+def _details(readers: list[tuple[str, ...] | None]) -> pa.Array:
+    """Frames of a stream share one reader set, so that each set is written out once."""
+    text = pa.string()
+    if readers.count(readers[0]) == len(readers):
+        if readers[0] is None:
+            return _constant(None, text, len(readers))
+        return pa.repeat(pa.scalar(_frame_detail(readers[0]), text), len(readers))
+    known = {each: _frame_detail(each) if each is not None else None for each in set(readers)}
+    return pa.array([known[each] for each in readers], text)
+
+
+def _frame_detail(readers: tuple[str, ...] | None, id: str | None = None, digest: int = 0) -> str:
+    return _encode_json(_FrameDetail(id, digest, readers)).decode()
+
+
+def _constant(value: str | int | None, type: pa.DataType, count: int) -> pa.Array:
     return _constants(value, type, max(1024, 1 << (count - 1).bit_length())).slice(0, count)
 
 
 @functools.lru_cache(maxsize=4096)
-def _constants(value: str | None, type: pa.DataType, count: int) -> pa.Array:
+def _constants(value: str | int | None, type: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, type), count)
 
 
@@ -212,7 +259,7 @@ def _row(offset: int, space: str, epoch: str, record: Record) -> tuple[Any, ...]
     if isinstance(record, Frame):
         detail = None
         if record.id is not None or record.readers is not None:
-            detail = _encode_json(_FrameDetail(record.id, record.digest, record.readers)).decode()
+            detail = _frame_detail(record.readers, record.id, record.digest)
         return (
             *(offset, space, record.seq, epoch, record.ts, "frame", record.kind, record.sender, None),
             *(record.stream_id, record.stream_seq, record.opcode, record.recipients, "accepted"),

@@ -33,7 +33,7 @@ from mewstream.journal.reader import JournalReader
 from mewstream.journal.schema import UnknownRecord, decode
 from mewstream.journal.segments import ENTRY_BYTES, HEADER, parse_index
 from mewstream.protocol.fold import fold
-from mewstream.protocol.records import AnyRecord, Record, Refused
+from mewstream.protocol.records import AnyRecord, Frame, Record, Refused
 
 QUICK = QuickFiles()
 
@@ -508,7 +508,7 @@ def test_frames_of_several_streams_and_reader_sets_are_kept_apart_in_one_batch()
         for stride in (1, 2, 3)
         for seq in range(1, 40)
     ]
-    for entries in (made, made[:39], made[39:78]):
-        batch = encode([(SPACE, "e-1", record) for record in entries], 0)
+    for some in (made, made[:39], made[39:78]):
+        batch = encode([(SPACE, "e-1", record) for record in some], 0)
         batch.validate(full=True)
-        assert [entry.record for entry in decode(batch)] == entries
+        assert [entry.record for entry in decode(batch)] == some

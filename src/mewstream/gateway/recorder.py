@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +36,8 @@ log = logging.getLogger("mewstream.gateway")
 
 RETRY_SECONDS = 1.0
 RETENTION_SECONDS = 60.0
+#: Where nobody waits for the disk, it is asked to write in such pieces, so that the end of a segment does not wait.
+WRITE_BACK_BYTES = 4 << 20
 
 
 class Recorder(Protocol):
@@ -100,6 +105,12 @@ class _Lane:
         self.snapshot_at = snapshot_at
 
 
+def _step_back() -> None:
+    """Upkeep takes what the loop leaves over. Only Linux has priorities per thread."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+
+
 def _seal_later(partition: Partition, name: SegmentName) -> None:
     partition.closed.append(name)
 
@@ -131,7 +142,7 @@ class JournalRecorder:
         self._by_partition = {id(lane.partition): lane for lane in self._lanes}
         # Syncs must not wait behind a segment that is being rewritten.
         self._sync_thread = ThreadPoolExecutor(1, "journal-sync")
-        self._work_thread = ThreadPoolExecutor(1, "journal-work")
+        self._work_thread = ThreadPoolExecutor(1, "journal-work", initializer=_step_back)
         self._retry_timer: asyncio.TimerHandle | None = None
         self._retention_timer = loop.call_later(RETENTION_SECONDS, self._retain)
         self._closing = False
@@ -191,10 +202,10 @@ class JournalRecorder:
         waiting, lane.unwritten = lane.unwritten, []
         if self._settings.durability == "fsync":
             lane.unsynced += waiting
-            self._sync(lane)  # frames too: what is not synced does not count
         else:
             for done in waiting:
                 done()
+        self._sync(lane)
         if lane.partition.closed:
             self._seal()
         if lane.partition.next_offset - lane.snapshot_at >= self._settings.snapshot_every:
@@ -202,16 +213,23 @@ class JournalRecorder:
             lane.snapshot_at = lane.partition.next_offset
             self._loop.call_soon(self._snapshot, lane)
 
-    # -- fsync ------------------------------------------------------------------------------------
+    # -- syncing ----------------------------------------------------------------------------------
 
     def _sync(self, lane: _Lane) -> None:
-        if lane.syncing or self._closing or not (lane.unsynced or lane.partition.unsynced):
+        if lane.syncing or self._closing or not self._must_sync(lane):
             return
         lane.syncing = True
+        lane.partition.unsynced_bytes = 0
         waiting, lane.unsynced = lane.unsynced, []
         batches = lane.partition.unsynced
         future = self._loop.run_in_executor(self._sync_thread, lane.partition.sync, batches)
         future.add_done_callback(lambda future: self._synced(lane, batches, waiting, future))
+
+    def _must_sync(self, lane: _Lane) -> bool:
+        if self._settings.durability == "fsync":
+            # For frames alone too: what is not synced does not count.
+            return bool(lane.unsynced or lane.partition.unsynced)
+        return lane.partition.unsynced_bytes >= WRITE_BACK_BYTES
 
     def _synced(
         self, lane: _Lane, batches: int, waiting: list[Callable[[], None]], future: asyncio.Future[None]

@@ -58,6 +58,8 @@ class Partition:
         self._pending_bytes = 0
         self._synced_commits = synced_commits
         self._unsynced: list[tuple[int, bytes, BatchEntry]] = []
+        self.unsynced_bytes = 0
+        """Written since a sync was begun."""
         self._sync_failed = False
         self._data = self._index = -1
         self._entries = 0
@@ -104,6 +106,7 @@ class Partition:
         else:
             self._files.write_at(self._index, entry.encode(), self._entries * ENTRY_BYTES)
         self._size += len(data)
+        self.unsynced_bytes += len(data)
         self._entries += 1
         self.next_offset += pending.count
         self._pending = Rows()
@@ -141,6 +144,7 @@ class Partition:
         last segment can ever have a torn tail. Where that fails, the old one is still in use."""
         self.sync()
         self._unsynced.clear()
+        self.unsynced_bytes = 0
         data, index = self._create(self.next_offset)
         self.close()
         self.closed.append(SegmentName(self._first_offset, sealed=False))

@@ -159,6 +159,11 @@ class Outbox:
         self.flush()
         self._pass_gate(False, action)
 
+    def when_recorded(self, action: Callable[[], None]) -> None:
+        """The same, and not before everything that has happened so far is recorded."""
+        self.flush()
+        self._pass_gate(True, action)
+
     def _pass_gate(self, control: bool, action: Callable[[], None]) -> None:
         if not control and not self._held:
             action()

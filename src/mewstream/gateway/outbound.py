@@ -66,6 +66,7 @@ class Outbound:
         self._transport = transport
         self._delivery = delivery
         self._behind = False
+        self._owed_pong: bytes | None = None
         self._queue: deque[list[Parcel]] = deque()
         """Each entry is a list of one parcel, or of none once that was dropped."""
         self._droppable: deque[list[Parcel]] = deque()
@@ -119,8 +120,10 @@ class Outbound:
             self._transport.write(wsframes.control(wsframes.OP_PING))
 
     def pong(self, payload: bytes) -> None:
-        # A peer that floods us with pings and does not read gets no pongs to pile up.
-        if self._is_open() and not self._behind:
+        """A peer that floods us with pings and does not read gets no pongs to pile up: only the last is owed."""
+        if self._behind:
+            self._owed_pong = payload
+        elif self._is_open():
             self._transport.write(wsframes.control(wsframes.OP_PONG, payload))
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
@@ -152,6 +155,9 @@ class Outbound:
 
     def resume_writing(self) -> None:
         self._behind = False
+        owed, self._owed_pong = self._owed_pong, None
+        if owed is not None:
+            self.pong(owed)
         self._drain()
 
     def _drain(self) -> None:

@@ -244,6 +244,10 @@ class Space:
         """Do something when all that was told before has been handed over."""
         self._outbox.then(action)
 
+    def when_recorded(self, action: Callable[[], None]) -> None:
+        """The same, and not before everything that has happened so far is recorded."""
+        self._outbox.when_recorded(action)
+
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -61,6 +61,7 @@ class WebSocketMember(WSListener):
         """Messages that came while a join was being carried out."""
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
+        self._recorded_ping: bytes | None = None
         self._held_writers: list[Member] = []
         self._join_timer: asyncio.TimerHandle | None = None
 
@@ -150,13 +151,30 @@ class WebSocketMember(WSListener):
         elif frame.fin and kind == WSMsgType.TEXT and not self._assembler.is_open:
             self._message(frames.TEXT, frame.get_payload_as_bytes())
         elif kind == WSMsgType.PING:
-            self.outbound.pong(frame.get_payload_as_bytes())
+            self._pinged(frame.get_payload_as_bytes())
         elif kind == WSMsgType.PONG:
             self.pinged = False
         elif kind == WSMsgType.CLOSE:
             self._closed_by_peer(transport, frame)
         else:
             self._fragment(_OPCODES[kind], frame.fin, frame.get_payload_as_bytes())
+
+    def _pinged(self, payload: bytes) -> None:
+        """A ping that asks for it is answered when all that came before it is recorded. Of several that
+        wait the last one counts, which answers for the others too."""
+        if self.space is None or not payload.startswith(frames.RECORDED_PING):
+            self.outbound.pong(payload)
+            return
+        waits, self._recorded_ping = self._recorded_ping, payload
+        if waits is None:
+            self.space.when_recorded(partial(self._recorded, payload))
+
+    def _recorded(self, payload: bytes) -> None:
+        self.outbound.pong(payload)
+        newer, self._recorded_ping = self._recorded_ping, None
+        if newer is not None and newer is not payload and self.space is not None:
+            self._recorded_ping = newer
+            self.space.when_recorded(partial(self._recorded, newer))
 
     def _closed_by_peer(self, transport: WSTransport, frame: WSFrame) -> None:
         """Answer a close in kind, and hear nothing more."""

@@ -10,6 +10,9 @@ import base64
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import LimitExceeded, ValidationFailed
 
+#: A ping whose payload begins so is answered when everything that its sender sent before it is recorded.
+RECORDED_PING = b"recorded:"
+
 HASH = 0x23
 TEXT = 1
 BINARY = 2

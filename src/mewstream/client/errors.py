@@ -1,0 +1,99 @@
+"""What can go wrong for a participant.
+
+MewError
+├── ConnectError           no connection, or the gateway did not let us in
+│   └── JoinRefused        wrong token, unknown space, ...: trying again will not help
+├── ConnectionClosed       the connection has ended for good
+├── FramesUnconfirmed      the connection was lost before the gateway confirmed what we sent
+├── RequestTimeout         nobody answered in time
+├── McpError               the other side answered a request with an error
+├── ProposalRejected       another participant rejected a proposal
+└── PeerError              the gateway refused something; one class per wire code,
+                           see :mod:`mewstream.protocol.errors`
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mewstream.protocol.errors import LimitExceeded, MewError, PeerError
+
+
+class ConnectError(MewError):
+    """There is no connection: the text says why."""
+
+
+class JoinRefused(ConnectError):
+    """The gateway did not let us in. ``code`` is its error code or close code."""
+
+    def __init__(self, message: str, *, code: str | int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ConnectionClosed(MewError):
+    """The connection has ended and is not made again. ``code`` is the WebSocket close code."""
+
+    def __init__(self, message: str, *, code: int = 1006) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class FramesUnconfirmed(MewError):
+    """The connection was lost before the gateway confirmed the last ``count`` frames: it may have them or not."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"the connection was lost before the gateway confirmed the last {count} frames")
+        self.count = count
+
+
+class RequestTimeout(MewError, TimeoutError):
+    """Nobody answered in time. It is not known whether the request was carried out."""
+
+
+class McpError(MewError):
+    """An ``mcp/response`` that carries an error, as JSON-RPC has them."""
+
+    def __init__(self, message: str, *, code: int = -32000, data: Any = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.data = data
+
+
+class ProposalRejected(MewError):
+    """Somebody rejected a proposal of ours. ``by`` says who."""
+
+    def __init__(self, message: str, *, by: str) -> None:
+        super().__init__(message)
+        self.by = by
+
+
+class UnknownRefusal(PeerError):
+    """A refusal with a code that this version does not know."""
+
+
+def _classes(root: type[PeerError]) -> dict[str, type[PeerError]]:
+    found = {}
+    for each in root.__subclasses__():
+        if each is not UnknownRefusal:
+            found[each.code] = each
+    return found
+
+
+_BY_CODE = _classes(PeerError)
+
+
+def refusal(payload: dict[str, Any]) -> PeerError:
+    """The exception for the payload of a ``system/error``."""
+    details = {key: value for key, value in payload.items() if key not in ("error", "message")}
+    code = str(payload.get("error", "unknown"))
+    message = str(payload.get("message") or payload.get("reason") or code)
+    kind = _BY_CODE.get(code)
+    if kind is None:
+        unknown = UnknownRefusal(message, **details)
+        unknown.code = code  # type: ignore[misc]  # it differs from one to the next
+        return unknown
+    if kind is LimitExceeded:
+        details.setdefault("limit", "unknown")
+    return kind(message, **details)

@@ -1,0 +1,539 @@
+"""The SDK without ``async``, for notebooks and scripts.
+
+    with mewstream.sync.connect("ws://127.0.0.1:8080", space="demo", participant="me", token=token) as space:
+        with space.open_stream(description="positions") as stream:
+            stream.send({"x": 1})
+        for frame in space.subscribe("stream-1"):
+            ...
+
+The same names, attributes and exceptions as in :mod:`mewstream.client`; calls wait instead of being
+awaited. The connection is served by a thread of its own, so that it lives while your code computes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mewstream.client import events as told
+from mewstream.client import space as client
+from mewstream.client.frame import Frame
+from mewstream.client.mcp import Handler
+from mewstream.client.messages import Message
+from mewstream.client.queue import OnSlow
+from mewstream.client.space import Invitation
+from mewstream.client.stream import Format
+from mewstream.client.stream import Stream as AsyncStream
+from mewstream.client.subscription import Events as AsyncEvents
+from mewstream.client.subscription import Subscription as AsyncSubscription
+from mewstream.client.view import Participants
+from mewstream.protocol.errors import MewError
+
+if TYPE_CHECKING:
+    import ssl as ssl_module
+    from types import TracebackType
+
+    from mewstream.client.backoff import Backoff
+    from mewstream.client.joining import Token
+    from mewstream.client.proposals import Proposal as AsyncProposal
+
+T = TypeVar("T")
+
+
+class _Loop:
+    """An event loop in a thread, for as long as a space is open."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="mewstream-sync", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry it out in the thread and wait. An interrupt cancels it."""
+        if self._loop.is_closed() or not self._thread.is_alive():
+            work.close()
+            raise MewError("this space was closed: connect again")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[[], T]) -> T:
+        async def work() -> T:
+            return function()
+
+        return self.run(work())
+
+    def stop(self) -> None:
+        if self._loop.is_running():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+
+class Stream:
+    """See :class:`mewstream.client.stream.Stream`; everything that is known of it is an attribute here too."""
+
+    def __init__(self, loop: _Loop, stream: AsyncStream) -> None:
+        self._loop = loop
+        self._stream = stream
+
+    @property
+    def id(self) -> str:
+        return self._stream.id
+
+    @property
+    def owner(self) -> str:
+        return self._stream.owner
+
+    @property
+    def authorized_writers(self) -> list[str]:
+        return self._stream.authorized_writers
+
+    @property
+    def authorized_readers(self) -> list[str] | None:
+        return self._stream.authorized_readers
+
+    @property
+    def status(self) -> str:
+        return self._stream.status
+
+    @property
+    def is_open(self) -> bool:
+        return self._stream.is_open
+
+    @property
+    def is_mine(self) -> bool:
+        return self._stream.is_mine
+
+    @property
+    def alias(self) -> str | None:
+        return self._stream.alias
+
+    @property
+    def namespace(self) -> str | None:
+        return self._stream.namespace
+
+    @property
+    def description(self) -> str | None:
+        return self._stream.description
+
+    @property
+    def content_type(self) -> str | None:
+        return self._stream.content_type
+
+    @property
+    def formats(self) -> list[dict[str, Any]]:
+        return self._stream.formats
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        return self._stream.conditions
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self._stream.metadata
+
+    def __repr__(self) -> str:
+        return repr(self._stream)
+
+    def send(self, data: Any, *, format: str | None = None, numbered: bool | None = None) -> None:
+        self._loop.run(self._stream.send(data, format=format, numbered=numbered))
+
+    def flush(self) -> None:
+        self._loop.run(self._stream.flush())
+
+    def subscribe(self, *, on_slow: OnSlow = "drop-oldest", max_pending: int | None = None) -> Subscription:
+        return Subscription(
+            self._loop, self._loop.call(lambda: self._stream.subscribe(on_slow=on_slow, max_pending=max_pending))
+        )
+
+    def grant(
+        self,
+        participant: str,
+        *,
+        reason: str | None = None,
+        expires_at: datetime | str | None = None,
+        max_frames: int | None = None,
+    ) -> None:
+        self._loop.run(self._stream.grant(participant, reason=reason, expires_at=expires_at, max_frames=max_frames))
+
+    def revoke(self, participant: str, *, reason: str | None = None) -> None:
+        self._loop.run(self._stream.revoke(participant, reason=reason))
+
+    def grant_read(self, participant: str, *, reason: str | None = None) -> None:
+        self._loop.run(self._stream.grant_read(participant, reason=reason))
+
+    def revoke_read(self, participant: str, *, reason: str | None = None) -> None:
+        self._loop.run(self._stream.revoke_read(participant, reason=reason))
+
+    def transfer(self, new_owner: str, *, reason: str | None = None, retain_write: bool = False) -> None:
+        self._loop.run(self._stream.transfer(new_owner, reason=reason, retain_write=retain_write))
+
+    def start(self) -> None:
+        self._loop.run(self._stream.start())
+
+    def complete(self) -> None:
+        self._loop.run(self._stream.complete())
+
+    def fail(self, code: str, message: str) -> None:
+        self._loop.run(self._stream.fail(code, message))
+
+    def close(self, *, reason: str | None = None) -> None:
+        self._loop.run(self._stream.close(reason=reason))
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._loop.run(self._stream.__aexit__(kind, error, traceback))
+
+
+class Streams(Mapping[str, Stream]):
+    """The streams that are open, by id or alias."""
+
+    def __init__(self, loop: _Loop, space: client.Space) -> None:
+        self._loop = loop
+        self._space = space
+
+    def __getitem__(self, name: str) -> Stream:
+        return Stream(self._loop, self._space.streams[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._space.streams)
+
+    def __len__(self) -> int:
+        return len(self._space.streams)
+
+    def __repr__(self) -> str:
+        return repr(self._space.streams)
+
+
+class _Feed:
+    _loop: _Loop
+    _feed: AsyncSubscription | AsyncEvents
+
+    @property
+    def pending(self) -> int:
+        return self._feed.pending
+
+    @property
+    def dropped(self) -> int:
+        return self._feed.dropped
+
+    def close(self) -> None:
+        with contextlib.suppress(MewError):
+            self._loop.call(self._feed.close)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Subscription(_Feed):
+    """Frames, by ``for``."""
+
+    def __init__(self, loop: _Loop, subscription: AsyncSubscription) -> None:
+        self._loop = loop
+        self._feed = self._frames = subscription
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self
+
+    def __next__(self) -> Frame:
+        return self.receive()
+
+    def receive(self, timeout: float | None = None) -> Frame:
+        """The next frame; :class:`TimeoutError` when none comes in time."""
+        try:
+            return self._loop.run(_within(self._frames.__anext__(), timeout))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
+class Events(_Feed):
+    """Events, by ``for``."""
+
+    def __init__(self, loop: _Loop, events: AsyncEvents) -> None:
+        self._loop = loop
+        self._feed = self._events = events
+
+    def __enter__(self) -> Events:
+        return self
+
+    def __iter__(self) -> Iterator[told.Event]:
+        return self
+
+    def __next__(self) -> told.Event:
+        return self.receive()
+
+    def receive(self, timeout: float | None = None) -> told.Event:
+        """The next event; :class:`TimeoutError` when none comes in time."""
+        try:
+            return self._loop.run(_within(self._events.__anext__(), timeout))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
+class Proposal:
+    def __init__(self, loop: _Loop, proposal: AsyncProposal) -> None:
+        self._loop = loop
+        self._proposal = proposal
+        self.id = proposal.id
+
+    def result(self, *, timeout: float | None = None) -> Any:
+        return self._loop.run(self._proposal.result(timeout=timeout))
+
+    def withdraw(self, *, reason: str | None = None) -> None:
+        self._loop.run(self._proposal.withdraw(reason=reason))
+
+
+class Space:
+    """See :class:`mewstream.client.space.Space`."""
+
+    def __init__(self, loop: _Loop, space: client.Space) -> None:
+        self._loop = loop
+        self._space = space
+
+    @property
+    def participant(self) -> str:
+        return self._space.participant
+
+    @property
+    def capabilities(self) -> list[Any]:
+        return self._space.capabilities
+
+    @property
+    def participants(self) -> Participants:
+        return self._space.participants
+
+    @property
+    def streams(self) -> Streams:
+        return Streams(self._loop, self._space)
+
+    @property
+    def features(self) -> frozenset[str]:
+        return self._space.features
+
+    @property
+    def position(self) -> tuple[str, int] | None:
+        return self._space.position
+
+    @property
+    def is_connected(self) -> bool:
+        return self._space.is_connected
+
+    @property
+    def is_closed(self) -> bool:
+        return self._space.is_closed
+
+    def __repr__(self) -> str:
+        return repr(self._space)
+
+    def open_stream(
+        self,
+        *,
+        description: str | None = None,
+        content_type: str | None = None,
+        direction: str = "upload",
+        target: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        formats: Sequence[Format | Mapping[str, Any]] | None = None,
+        auto_grant: Sequence[str] | None = None,
+        validate: bool = False,
+        **fields: Any,
+    ) -> Stream:
+        opening = self._space.open_stream(
+            description=description,
+            content_type=content_type,
+            direction=direction,
+            target=target,
+            metadata=metadata,
+            formats=formats,
+            auto_grant=auto_grant,
+            validate=validate,
+            **fields,
+        )
+        return Stream(self._loop, self._loop.run(opening._open()))
+
+    def announce(
+        self,
+        *,
+        formats: Sequence[Format | Mapping[str, Any]] | None = None,
+        desired_id: str | None = None,
+        intent: str | None = None,
+        description: str | None = None,
+        scope: Sequence[str] | None = None,
+        target: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        auto_grant: Sequence[str] | None = None,
+        validate: bool = False,
+        **fields: Any,
+    ) -> Stream:
+        opening = self._space.announce(
+            formats=formats,
+            desired_id=desired_id,
+            intent=intent,
+            description=description,
+            scope=scope,
+            target=target,
+            metadata=metadata,
+            auto_grant=auto_grant,
+            validate=validate,
+            **fields,
+        )
+        return Stream(self._loop, self._loop.run(opening._open()))
+
+    def stream(self, name: str, *, timeout: float | None = None) -> Stream:
+        return Stream(self._loop, self._loop.run(self._space.stream(name, timeout=timeout)))
+
+    def subscribe(
+        self, stream: Stream | str | None = None, *, on_slow: OnSlow = "drop-oldest", max_pending: int | None = None
+    ) -> Subscription:
+        name = stream._stream if isinstance(stream, Stream) else stream
+        return Subscription(
+            self._loop,
+            self._loop.call(lambda: self._space.subscribe(name, on_slow=on_slow, max_pending=max_pending)),
+        )
+
+    def events(self, *, max_pending: int = client.MAX_PENDING_EVENTS) -> Events:
+        return Events(self._loop, self._loop.call(lambda: self._space.events(max_pending=max_pending)))
+
+    def send(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        to: str | Sequence[str] | None = None,
+        correlation_id: str | Sequence[str] | None = None,
+        context: Any = None,
+    ) -> Message:
+        return self._loop.run(self._space.send(kind, payload, to=to, correlation_id=correlation_id, context=context))
+
+    def chat(self, text: str, *, to: str | Sequence[str] | None = None) -> Message:
+        return self._loop.run(self._space.chat(text, to=to))
+
+    def request(self, method: str, params: Any = None, *, to: str | Sequence[str], timeout: float | None = None) -> Any:
+        return self._loop.run(self._space.request(method, params, to=to, timeout=timeout))
+
+    def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, to: str, timeout: float | None = None
+    ) -> Any:
+        return self._loop.run(self._space.call_tool(name, arguments, to=to, timeout=timeout))
+
+    def tool(
+        self, name: str, handler: Handler, schema: dict[str, Any] | None = None, *, description: str | None = None
+    ) -> None:
+        self._loop.call(lambda: self._space.tool(name, handler, schema, description=description))
+
+    def propose(self, method: str, params: Any = None, *, to: str | Sequence[str] | None = None) -> Proposal:
+        return Proposal(self._loop, self._loop.run(self._space.propose(method, params, to=to)))
+
+    def fulfil(
+        self, proposal: told.Proposed, *, to: str | Sequence[str] | None = None, timeout: float | None = None
+    ) -> Any:
+        return self._loop.run(self._space.fulfil(proposal, to=to, timeout=timeout))
+
+    def reject(self, proposal: told.Proposed | str, *, reason: str | None = None) -> None:
+        self._loop.run(self._space.reject(proposal, reason=reason))
+
+    def respond(self, request: told.Requested, result: Any = None) -> None:
+        self._loop.run(self._space.respond(request, result))
+
+    def invite(self, participant: str, *, capabilities: Sequence[Any] | None = None) -> Invitation:
+        return self._loop.run(self._space.invite(participant, capabilities=capabilities))
+
+    def kick(self, participant: str, *, reason: str | None = None) -> None:
+        self._loop.run(self._space.kick(participant, reason=reason))
+
+    def grant_capabilities(self, participant: str, capabilities: Sequence[Any], *, reason: str | None = None) -> str:
+        return self._loop.run(self._space.grant_capabilities(participant, capabilities, reason=reason))
+
+    def revoke_capabilities(
+        self,
+        participant: str,
+        *,
+        grant_id: str | None = None,
+        capabilities: Sequence[Any] | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self._loop.run(
+            self._space.revoke_capabilities(participant, grant_id=grant_id, capabilities=capabilities, reason=reason)
+        )
+
+    def flush(self) -> None:
+        self._loop.run(self._space.flush())
+
+    def drain(self) -> None:
+        self._finish(self._space.drain())
+
+    def close(self) -> None:
+        self._finish(self._space.close())
+
+    def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._loop.run(work)
+        except MewError:
+            if not self._space.is_closed:
+                raise
+        finally:
+            self._loop.stop()
+
+    def __enter__(self) -> Space:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._finish(self._space.__aexit__(kind, error, traceback))
+
+
+def connect(
+    url: str = "ws://127.0.0.1:8080",
+    *,
+    space: str | None = None,
+    participant: str | None = None,
+    token: Token | None = None,
+    reconnect: Backoff | bool = True,
+    ssl: ssl_module.SSLContext | None = None,
+    connect_timeout: float = 10.0,
+    request_timeout: float = client.REQUEST_SECONDS,
+) -> Space:
+    """Join a space; see :func:`mewstream.connect`. Use it with ``with``, or call ``drain()`` at the end."""
+    connecting = client.connect(
+        url,
+        space=space,
+        participant=participant,
+        token=token,
+        reconnect=reconnect,
+        ssl=ssl,
+        connect_timeout=connect_timeout,
+        request_timeout=request_timeout,
+    )
+    loop = _Loop()
+    try:
+        return Space(loop, loop.run(connecting.make()))
+    except BaseException:
+        loop.stop()
+        raise
+
+
+async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
+    async with asyncio.timeout(seconds):
+        return await work

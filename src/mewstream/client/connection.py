@@ -21,6 +21,7 @@ PING_SECONDS = 20.0
 WRITE_BUFFER_BYTES = 256 << 10
 CLOSE_SECONDS = 2.0
 
+_TEXT, _BINARY = WSMsgType.TEXT, WSMsgType.BINARY
 _NO_CODE = 1005
 _ABNORMAL = 1006
 
@@ -57,9 +58,9 @@ class Connection(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
-        if frame.fin and kind == WSMsgType.TEXT:
+        if kind == _TEXT and frame.fin:
             self.receiver.message_received(frame.get_payload_as_bytes(), True)
-        elif frame.fin and kind == WSMsgType.BINARY:
+        elif kind == _BINARY and frame.fin:
             self.receiver.message_received(frame.get_payload_as_bytes(), False)
         elif kind == WSMsgType.PONG:
             self.receiver.pong_received(frame.get_payload_as_bytes())

@@ -7,41 +7,53 @@ from typing import Any
 import msgspec
 
 from mewstream.client.messages import Message
+from mewstream.protocol import frames
 
 _decode_json = msgspec.json.decode
 
 
-class Frame:
-    """``data`` are the bytes that the writer sent; for ``stream/data`` the JSON of its content.
+class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """``is_text`` tells a text frame from a binary one. ``sequence`` is the writer's own number, which
+    only ``stream/data`` has.
 
-    ``writer`` and ``seq`` (the position in the space) are None where the gateway does not tell.
-    ``sequence`` is the writer's own number, which only ``stream/data`` has.
     ``gap`` is how many frames are missing right before this one: dropped here because the reader was
     too slow, dropped by the gateway, skipped by the writer, or lost while there was no connection
     (where nobody knows how many, it is 1).
     """
 
-    __slots__ = ("data", "format_id", "gap", "is_text", "seq", "sequence", "stream", "writer")
+    # As it came; a reader that skips a frame does not pay for taking it apart.
+    _message: bytes
+    is_text: bool = True
+    gap: int = 0
+    sequence: int | None = None
+    format_id: str | None = None
 
-    def __init__(
-        self,
-        stream: str,
-        data: bytes,
-        writer: str | None = None,
-        seq: int | None = None,
-        is_text: bool = True,
-        gap: int = 0,
-        sequence: int | None = None,
-        format_id: str | None = None,
-    ) -> None:
-        self.stream = stream
-        self.data = data
-        self.writer = writer
-        self.seq = seq
-        self.is_text = is_text
-        self.gap = gap
-        self.sequence = sequence
-        self.format_id = format_id
+    @property
+    def data(self) -> bytes:
+        """What the writer sent; for ``stream/data`` the JSON of its content."""
+        message = self._message
+        return message[message.find(b"#", 1) + 1 :]
+
+    @property
+    def stream(self) -> str:
+        """The id of its stream."""
+        return self._head()[0]
+
+    @property
+    def seq(self) -> int | None:
+        """Its position in the space; None where the gateway does not tell."""
+        head = self._head()
+        return int(head[1]) if len(head) == 3 else None
+
+    @property
+    def writer(self) -> str | None:
+        """Who wrote it; None where the gateway does not tell."""
+        head = self._head()
+        return head[2] if len(head) == 3 else None
+
+    def _head(self) -> list[str]:
+        """``#<stream_id>#<data>``, or ``#<stream_id>|<seq>|<writer>#<data>``."""
+        return self._message[1 : self._message.find(b"#", 1)].decode().split("|")
 
     @property
     def text(self) -> str:
@@ -62,29 +74,15 @@ class Frame:
         return f"Frame(stream={self.stream!r}, writer={self.writer!r}, data={data!r})"
 
 
-def from_wire(message: bytes, is_text: bool, has_positions: bool, gap: int) -> Frame:
-    """A raw frame: ``#<stream_id>#<data>``, or ``#<stream_id>|<seq>|<writer>#<data>``."""
-    end = message.find(b"#", 1)
-    if has_positions:
-        parts = message[1:end].decode().split("|")
-        if len(parts) == 3:
-            return Frame(parts[0], message[end + 1 :], parts[2], int(parts[1]), is_text, gap)
-    return Frame(message[1:end].decode(), message[end + 1 :], None, None, is_text, gap)
-
-
 def from_message(message: Message, gap: int) -> Frame:
     """A ``stream/data`` envelope."""
-    payload = message.payload
-    return Frame(
-        message.stream_id,
-        msgspec.json.encode(payload.get("content")),
-        message.sender or None,
-        message.seq,
-        True,
-        gap,
-        sequence=sequence_of(message),
-        format_id=payload.get("format_id"),
-    )
+    content = msgspec.json.encode(message.payload.get("content"))
+    if message.seq is None:
+        raw = frames.frame(message.stream_id, content)
+    else:
+        raw = frames.frame_with_position(message.stream_id, message.seq, message.sender, content)
+    format_id = message.payload.get("format_id")
+    return Frame(raw, True, gap, sequence_of(message), format_id if isinstance(format_id, str) else None)
 
 
 def sequence_of(message: Message) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from mewstream.client.errors import ConnectionClosed
@@ -12,6 +13,13 @@ from mewstream.client.errors import ConnectionClosed
 T = TypeVar("T")
 
 OnSlow = Literal["drop-oldest", "latest", "pause"]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Stands in a queue for what never came."""
+
+    count: int
 
 
 class BoundedQueue(Generic[T]):
@@ -23,11 +31,11 @@ class BoundedQueue(Generic[T]):
         "_error",
         "_held",
         "_hold",
-        "_limit",
         "_release",
         "_waiter",
         "dropped",
         "entries",
+        "limit",
         "missed",
         "on_slow",
     )
@@ -44,13 +52,13 @@ class BoundedQueue(Generic[T]):
             raise ValueError(f"a queue holds at least 1, not {limit}")
         if on_slow not in ("drop-oldest", "latest", "pause"):
             raise ValueError(f"on_slow is {on_slow!r}: expected 'drop-oldest', 'latest' or 'pause'")
-        self.entries: deque[T] = deque()
+        self.entries: deque[T | Missing] = deque()
         self.on_slow = on_slow
         self.dropped = 0
         """Ever."""
         self.missed = 0
         """Before the entry that comes next."""
-        self._limit = limit
+        self.limit = limit
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._error: ConnectionClosed | None = None
@@ -62,12 +70,19 @@ class BoundedQueue(Generic[T]):
         entries = self.entries
         if self._ended:
             return
-        if len(entries) >= self._limit:
+        if len(entries) >= self.limit:
             self._overflow()
         entries.append(entry)
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def put_missed(self, count: int) -> None:
+        """So many are missing between what is here and what comes next."""
+        if self.entries:
+            self.entries.append(Missing(count))
+        else:
+            self.missed += count
 
     def _overflow(self) -> None:
         if self.on_slow == "pause":
@@ -78,9 +93,12 @@ class BoundedQueue(Generic[T]):
             return
         forgotten = len(self.entries) if self.on_slow == "latest" else 1
         for _ in range(forgotten):
-            self.entries.popleft()
-        self.dropped += forgotten
-        self.missed += forgotten
+            entry = self.entries.popleft()
+            if type(entry) is Missing:
+                self.missed += entry.count
+            else:
+                self.dropped += 1
+                self.missed += 1
 
     def end(self, error: ConnectionClosed | None = None) -> None:
         """No more will come; what is here can still be taken."""
@@ -108,9 +126,9 @@ class BoundedQueue(Generic[T]):
                 self._waiter = None
         return True
 
-    def take(self) -> T:
+    def take(self) -> T | Missing:
         entry = self.entries.popleft()
-        if self._held and len(self.entries) <= self._limit // 2:
+        if self._held and len(self.entries) <= self.limit // 2:
             self._resume()
         return entry
 

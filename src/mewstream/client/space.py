@@ -40,6 +40,9 @@ MAX_PENDING_FRAMES = 10_000
 MAX_PENDING_EVENTS = 10_000
 REQUEST_SECONDS = 30.0
 
+#: No message begins so.
+_NEVER = b"\x00"
+
 
 class Invitation(msgspec.Struct, frozen=True):
     """What an invited participant needs. The token is shown here once, and nowhere else."""
@@ -76,6 +79,8 @@ class Space:
         self._awaited: dict[str, list[BoundedQueue[Entry]]] = {}
         """Subscriptions by a name that may turn out to be an alias."""
         self._feeds: list[BoundedQueue[told.Event]] = []
+        self._hot_head = _NEVER
+        self._hot_queues: tuple[BoundedQueue[Entry], ...] = ()
         self._last_frame = b""
         self._last_seq = 0
         self._sent = self._confirmed = 0
@@ -223,7 +228,7 @@ class Space:
         stops reading from the gateway, which holds up everything else of this connection too."""
         connection_of: Callable[[], Connection | None] = lambda: self._connection  # noqa: E731
         queue: BoundedQueue[Entry] = BoundedQueue(
-            MAX_PENDING_FRAMES if max_pending is None else max_pending,
+            (1 if on_slow == "latest" else MAX_PENDING_FRAMES) if max_pending is None else max_pending,
             on_slow,
             hold=lambda why: _on(connection_of(), Connection.hold_reading, why),
             release=lambda why: _on(connection_of(), Connection.release_reading, why),
@@ -233,7 +238,9 @@ class Space:
             return Subscription(queue, lambda: None)
         if stream is None:
             self._everything.append(queue)
-            return Subscription(queue, lambda: _discard(self._everything, queue))
+            self._cool()
+            return Subscription(queue, lambda: self._unsubscribe(queue))
+        self._cool()
         name = stream if isinstance(stream, str) else stream.id
         known = self.streams.get(name)
         if isinstance(stream, Stream) and not stream.is_open:
@@ -246,6 +253,8 @@ class Space:
         return Subscription(queue, lambda: self._unsubscribe(queue))
 
     def _unsubscribe(self, queue: BoundedQueue[Entry]) -> None:
+        self._cool()
+        _discard(self._everything, queue)
         for key, queues in list(self._routes.items()):
             if queue in queues:
                 _discard(queues, queue)
@@ -475,20 +484,27 @@ class Space:
     # -- as receiver of a connection ------------------------------------------------------------------
 
     def message_received(self, message: bytes, is_text: bool) -> None:
-        if message[:1] != b"#":
-            parsed = messages.parse(message)
-            if parsed is not None:
-                self._envelope(parsed)
-            return
+        # The hot path. Frames of one stream come in long runs: its name is looked up once for each.
+        if not message.startswith(self._hot_head):
+            if not message.startswith(b"#"):
+                parsed = messages.parse(message)
+                if parsed is not None:
+                    self._envelope(parsed)
+                return
+            self._warm(message)
         self._last_frame = message
-        positions = self._has_positions
-        end = message.find(b"|" if positions else b"#", 1)
-        queues = self._routes.get(message[1:end])
-        if queues is not None:
-            for queue in queues:
-                queue.put((message, is_text, positions))
-        for queue in self._everything:
-            queue.put((message, is_text, positions))
+        for queue in self._hot_queues:
+            queue.put(message if is_text else (message,))
+
+    def _warm(self, message: bytes) -> None:
+        end = message.find(b"|" if self._has_positions else b"#", 1)
+        self._hot_head = message[: end + 1]
+        self._hot_queues = (*self._routes.get(message[1:end], ()), *self._everything)
+
+    def _cool(self) -> None:
+        """Who reads what has changed."""
+        self._hot_head = _NEVER
+        self._hot_queues = ()
 
     def pong_received(self, payload: bytes) -> None:
         if not payload.startswith(frames.RECORDED_PING):
@@ -552,11 +568,12 @@ class Space:
                     refused._refused(error)
             case told.Gap(stream=id, count=count) if id is not None:
                 for queue in (*self._routes.get(id.encode(), ()), *self._everything):
-                    queue.put(count or 1)
+                    queue.put_missed(count or 1)
             case told.Requested():
                 self._tools.received(event)
 
     def _bind_alias(self, stream: Stream) -> None:
+        self._cool()
         for name in {stream.id, stream.alias}:
             queues = self._awaited.pop(name, None) if name is not None else None
             if queues and name != stream.id and name is not None:
@@ -564,6 +581,7 @@ class Space:
                 self._routes.setdefault(stream.id.encode(), []).extend(queues)
 
     def _end_subscriptions(self, id: str) -> None:
+        self._cool()
         for queue in self._routes.pop(id.encode(), ()):
             queue.end()
 
@@ -591,6 +609,7 @@ class Space:
         self._sent = self._confirmed = 0
         self._has_positions = welcome.seq is not None
         self._last_frame = b""
+        self._cool()
         resumed = welcome.payload.get("resume")
         recovered = isinstance(resumed, dict) and bool(resumed.get("recovered"))
         reason = str(resumed.get("reason")) if isinstance(resumed, dict) and not recovered else None
@@ -613,7 +632,7 @@ class Space:
     def _lost_track(self, reason: str) -> None:
         for queues in (*self._routes.values(), self._everything):
             for queue in queues:
-                queue.put(1)
+                queue.put_missed(1)
         self._publish([told.Gap(None, None, reason)])
 
     def _ask_again(self, connection: Connection) -> None:
@@ -700,6 +719,7 @@ class Space:
                 queue.end(failure)
         for feed in self._feeds:
             feed.end(failure)
+        self._cool()
         self._routes.clear()
         self._everything.clear()
         self._feeds.clear()

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, cast
 
-from mewstream.client.frame import Frame, from_message, from_wire, sequence_of
+from mewstream.client.frame import Frame, from_message, sequence_of
 from mewstream.client.messages import Message
-from mewstream.client.queue import BoundedQueue
+from mewstream.client.queue import BoundedQueue, Missing
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from types import AsyncGeneratorType, TracebackType
     from typing import Self
 
     from mewstream.client.events import Event
 
-#: A raw frame (is it text, does it have a position), an envelope, or how many frames are missing here.
-Entry = tuple[bytes, bool, bool] | Message | int
+#: A text frame, a binary one, or an envelope.
+Entry = bytes | tuple[bytes] | Message
 
 
 class _Feed:
@@ -53,6 +53,7 @@ class Subscription(_Feed):
         self._queue = queue
         self._detach = detach
         self._sequences: dict[tuple[str, str], int] = {}
+        self._frames: AsyncGeneratorType[Frame, None] | None = None
 
     @property
     def pending(self) -> int:
@@ -63,32 +64,46 @@ class Subscription(_Feed):
         """How many frames were forgotten because this reader was too slow."""
         return self._queue.dropped
 
-    def __aiter__(self) -> Self:
-        return self
+    def __aiter__(self) -> AsyncIterator[Frame]:
+        # A generator that was cancelled while it waited is over, the subscription is not.
+        if self._frames is None or self._frames.ag_frame is None:
+            self._frames = cast("AsyncGeneratorType[Frame, None]", _frames(self._queue, self._sequences))
+        return self._frames
 
-    async def __anext__(self) -> Frame:
-        queue = self._queue
-        while queue.entries or await queue.wait():
-            missed, queue.missed = queue.missed, 0
-            entry = queue.take()
-            if type(entry) is tuple:
-                return from_wire(*entry, missed)
-            if isinstance(entry, Message):
-                # What was dropped here is skipped in the numbers too.
-                return from_message(entry, max(missed, self._skipped(entry)))
-            assert isinstance(entry, int)
-            queue.missed += missed + entry
-        raise StopAsyncIteration
+    def __anext__(self) -> Awaitable[Frame]:
+        return self.__aiter__().__anext__()
 
-    def _skipped(self, message: Message) -> int:
-        """How many numbers the writer has left out. One that begins anew has not skipped any."""
-        sequence = sequence_of(message)
-        if sequence is None:
-            return 0
-        key = (message.stream_id, message.sender)
-        before = self._sequences.get(key)
-        self._sequences[key] = sequence
-        return max(0, sequence - before - 1) if before is not None else 0
+
+async def _frames(queue: BoundedQueue[Entry], sequences: dict[tuple[str, str], int]) -> AsyncGenerator[Frame, None]:
+    """The hot path: a generator keeps its names, where a method would look them up for each frame."""
+    entries = queue.entries
+    take = queue.take if queue.on_slow == "pause" else entries.popleft
+    while entries or await queue.wait():
+        entry = take()
+        if type(entry) is bytes and not queue.missed:
+            yield Frame(entry)
+            continue
+        missed, queue.missed = queue.missed, 0
+        if type(entry) is bytes:
+            yield Frame(entry, True, missed)
+        elif isinstance(entry, Missing):
+            queue.missed = missed + entry.count
+        elif isinstance(entry, Message):
+            # What was dropped here is skipped in the numbers too.
+            yield from_message(entry, max(missed, _skipped(entry, sequences)))
+        else:
+            yield Frame(entry[0], False, missed)
+
+
+def _skipped(message: Message, sequences: dict[tuple[str, str], int]) -> int:
+    """How many numbers the writer has left out. One that begins anew has not skipped any."""
+    sequence = sequence_of(message)
+    if sequence is None:
+        return 0
+    key = (message.stream_id, message.sender)
+    before = sequences.get(key)
+    sequences[key] = sequence
+    return max(0, sequence - before - 1) if before is not None else 0
 
 
 class Events(_Feed):
@@ -112,6 +127,8 @@ class Events(_Feed):
 
     async def __anext__(self) -> Event:
         queue = self._queue
-        if queue.entries or await queue.wait():
-            return queue.take()
+        while queue.entries or await queue.wait():
+            event = queue.take()
+            if not isinstance(event, Missing):
+                return event
         raise StopAsyncIteration

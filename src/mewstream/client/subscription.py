@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TYPE_CHECKING, cast
 
 from mewstream.client.frame import Frame, from_message, sequence_of
@@ -70,8 +70,8 @@ class Subscription(_Feed):
             self._frames = cast("AsyncGeneratorType[Frame, None]", _frames(self._queue, self._sequences))
         return self._frames
 
-    def __anext__(self) -> Awaitable[Frame]:
-        return self.__aiter__().__anext__()
+    async def __anext__(self) -> Frame:
+        return await self.__aiter__().__anext__()
 
 
 async def _frames(queue: BoundedQueue[Entry], sequences: dict[tuple[str, str], int]) -> AsyncGenerator[Frame, None]:
@@ -92,7 +92,7 @@ async def _frames(queue: BoundedQueue[Entry], sequences: dict[tuple[str, str], i
             # What was dropped here is skipped in the numbers too.
             yield from_message(entry, max(missed, _skipped(entry, sequences)))
         else:
-            yield Frame(entry[0], False, missed)
+            yield Frame(cast("tuple[bytes]", entry)[0], False, missed)
 
 
 def _skipped(message: Message, sequences: dict[tuple[str, str], int]) -> int:

@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help test test-long check docs serve clean bench-journal bench-startup
+.PHONY: help test test-long check docs serve clean bench-journal bench-startup bench-sdk
 
 help:
 	@echo "make test       set up .venv, check the code and run all tests"
@@ -17,7 +17,7 @@ help:
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "mewstream needs Python 3.11 or newer, found %d.%d: run make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
 	@touch $@
 
 check: $(STAMP)
@@ -32,8 +32,14 @@ test: check
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long
 
-bench-journal bench-startup: $(STAMP)
-	$(BIN)/python benchmarks/$(if $(filter %journal,$@),journal_cost,startup).py
+bench-journal: $(STAMP)
+	$(BIN)/python benchmarks/journal_cost.py
+
+bench-startup: $(STAMP)
+	$(BIN)/python benchmarks/startup.py
+
+bench-sdk: $(STAMP)
+	$(BIN)/python benchmarks/sdk_receive.py
 
 docs: $(STAMP)
 	$(BIN)/python -m mewstream.protocol.diagram docs/stream-states.md

@@ -18,7 +18,9 @@ import click
 import msgspec
 import pytest
 
+import mewstream
 from mewstream.cli.main import cli
+from mewstream.client.connection import Receiver
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import PROCESS_MANAGER_KEYS, GatewayConfig, load_config
 from mewstream.gateway.http import FEATURES
@@ -140,6 +142,26 @@ class TestTutorial:
 
     async def test_its_curl_commands_are_accepted(self, gateway: ExampleGateway) -> None:
         await check_curl_commands(read("docs/tutorial.md"), gateway)
+
+
+class TestSdk:
+    PAGE = "docs/sdk.md"
+
+    def test_its_programs_print_what_they_say(self, gateway: ExampleGateway) -> None:
+        found = [each for each in blocks(read(self.PAGE)) if each[0] in ("python", "text")]
+        assert len(found) > 10
+        for (language, code), (output, says) in zip(found[::2], found[1::2], strict=True):
+            assert (language, output) == ("python", "text"), code
+            assert run_python(code, gateway) == says, code
+
+    def test_it_names_everything_that_the_package_has(self) -> None:
+        page = read(self.PAGE)
+        for name in mewstream.__all__:
+            assert name.startswith("_") or re.search(rf"\b{name}\b", page), name
+        for kind in (mewstream.Space, mewstream.Stream, mewstream.Frame, mewstream.Subscription):
+            for name in vars(kind):
+                if not name.startswith("_") and not hasattr(Receiver, name):
+                    assert re.search(rf"\b{name}\b", page), f"{kind.__name__}.{name}"
 
 
 class TestReadme:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
 import shlex
 import signal
@@ -33,6 +34,10 @@ from mewstream.protocol.errors import PeerError
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from support import GatewayProcess
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
+
+from person import Person
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
     ROOT / "README.md",
@@ -43,6 +48,7 @@ DOCUMENTS = [
 EXAMPLE = ROOT / "examples" / "space.yaml"
 #: What the documents tell a reader to connect to; the tests use a free port instead.
 ADDRESS = "127.0.0.1:8080"
+MEWSTREAM = [sys.executable, "-m", "mewstream.cli.main"]
 
 
 def read(name: str) -> str:
@@ -82,8 +88,8 @@ def commands(text: str) -> Iterator[list[str]]:
 class ExampleGateway(GatewayProcess):
     """The gateway of ``make serve``, on a free port and in a directory of its own."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
-        super().__init__(directory, options=("--config", str(EXAMPLE), *options))
+    def __init__(self, directory: Path, *options: str, config: Path = EXAMPLE) -> None:
+        super().__init__(directory, options=("--config", str(config), *options))
 
     def kill(self) -> None:
         """Not a drain: that would take its time to tell connections of scripts that have ended."""
@@ -120,28 +126,84 @@ def run_python(code: str, gateway: ExampleGateway, *, typed: bool = False) -> st
 # -- examples are run -----------------------------------------------------------------------------
 
 
-class TestTutorial:
-    MARK = "--- end of a block ---"
-
+class TestByHand:
     def test_prints_what_it_says(self, gateway: ExampleGateway) -> None:
-        codes: list[str] = []
-        expected: list[str] = []
-        for language, content in blocks(read("docs/tutorial.md")):
-            if language == "python":
-                codes.append(content)
-                expected.append("")
-            elif language == "text":
-                assert expected[-1] == "", "two outputs for one block"
-                expected[-1] = content
-        assert len(codes) > 10
-        script = "".join(f"{code}\nprint({self.MARK!r}, flush=True)\n" for code in codes)
-        printed = run_python(script, gateway, typed=True).split(f"{self.MARK}\n")
-        assert printed[-1] == ""
-        for code, says, prints in zip(codes, expected, printed[:-1], strict=True):
-            assert prints == says, code
+        type_python("docs/by-hand.md", gateway)
 
     async def test_its_curl_commands_are_accepted(self, gateway: ExampleGateway) -> None:
-        await check_curl_commands(read("docs/tutorial.md"), gateway)
+        await check_curl_commands(read("docs/by-hand.md"), gateway)
+
+
+class TestTutorial:
+    PAGE = "docs/tutorial.md"
+
+    def test_a_newcomer_who_types_it_sees_what_it_says(self, tmp_path: Path) -> None:
+        """The commands, two people at real terminals, and then the Python, in the order of the page."""
+        assert ["mewstream", "init"] in commands(read(self.PAGE))
+        made = subprocess.run([*MEWSTREAM, "init"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert made.returncode == 0, made.stderr
+        gateway = ExampleGateway(tmp_path, "--data", "data", config=tmp_path / "space.yaml")
+        gateway.start()
+        environment = {**os.environ, "MEW_URL": gateway.ws_url, "COLUMNS": "120"}
+        people: dict[str, Person] = {}
+        try:
+            for words in commands(read(self.PAGE)):
+                if words[:2] == ["mewstream", "join"]:
+                    name = words[-1]
+                    people[name] = Person(gateway, name, tmp_path / name, directory=tmp_path)
+                    people[name].see(f"joined as {name}")
+            for language, content in blocks(read(self.PAGE)):
+                if language in people:
+                    for line in content.splitlines():
+                        if line.startswith("> "):
+                            people[language].enter(line.removeprefix("> "))
+                        else:
+                            people[language].see(line)
+            expected = [content for _, content in blocks(read(self.PAGE)) if content.startswith("Streams:")]
+            listed = subprocess.run(
+                [*MEWSTREAM, "streams", "--as", "server"],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert words_of(listed.stdout) == words_of(expected[0]), listed.stderr
+            for person in people.values():
+                person.enter("/quit")
+                assert person.left() == 0
+            type_python(self.PAGE, gateway)
+        finally:
+            for person in people.values():
+                person.close()
+            gateway.kill()
+        assert "Traceback" not in gateway.log.read_text()
+
+
+def words_of(table: str) -> list[list[str]]:
+    return [line.split() for line in table.splitlines() if line.strip()]
+
+
+MARK = "--- end of a block ---"
+
+
+def type_python(page: str, gateway: ExampleGateway) -> None:
+    """Type the Python of a page into one interactive Python, and compare what each block prints."""
+    codes: list[str] = []
+    expected: list[str] = []
+    for language, content in blocks(read(page)):
+        if language == "python":
+            codes.append(content)
+            expected.append("")
+        elif language == "text":
+            assert expected[-1] == "", "two outputs for one block"
+            expected[-1] = content
+    assert len(codes) > 5
+    script = "".join(f"{code}\nprint({MARK!r}, flush=True)\n" for code in codes)
+    printed = run_python(script, gateway, typed=True).split(f"{MARK}\n")
+    assert printed[-1] == ""
+    for code, says, prints in zip(codes, expected, printed[:-1], strict=True):
+        assert prints == says, code
 
 
 class TestSdk:

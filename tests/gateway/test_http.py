@@ -211,9 +211,37 @@ class TestParticipants:
         assert answer.headers["WWW-Authenticate"].startswith("Bearer")
 
 
+class TestStreams:
+    async def test_they_are_those_of_a_welcome(self, gateway: GatewayProcess, bob: Client) -> None:
+        stream = await bob.open_stream(description="shown", desired_id="listed", auto_grant=["carol"])
+        async with joined(gateway, "alice") as (alice,):
+            answer = await ask(gateway, "GET", "/streams", token_of("carol"), params={"space": "demo"})
+            assert answer.status == 200
+            welcome = alice.welcome["payload"]
+            assert list(answer.json) == ["epoch", "seq", "streams"]
+            assert answer.json["streams"] == welcome["active_streams"]
+            assert (answer.json["epoch"], answer.json["seq"]) == (welcome["epoch"], welcome["seq"])
+        (entry,) = [each for each in answer.json["streams"] if each["stream_id"] == stream]
+        assert entry["alias"] == "listed" and entry["owner"] == "bob"
+        closed = await bob.send("stream/close", {"stream_id": stream})
+        await bob.wait_for(lambda each: isinstance(each, dict) and each.get("id") == closed)
+        after = await ask(gateway, "GET", "/streams", token_of("carol"))
+        assert stream not in [each["stream_id"] for each in after.json["streams"]]
+
+    async def test_each_space_has_its_own(self, several: GatewayProcess) -> None:
+        options = {"params": {"space": "north"}}
+        opened = await post(several, "alice", {"kind": "stream/request", "payload": {}}, **options)
+        assert opened.status == 200
+        north = await ask(several, "GET", "/streams", token_of("alice"), **options)
+        south = await ask(several, "GET", "/streams", token_of("alice"), params={"space": "south"})
+        assert [each["namespace"] for each in north.json["streams"]] == [f"north/{opened.json['stream_id']}"]
+        assert south.json["streams"] == []
+
+
 class TestWhoIsAsking:
     ROUTES = (
         ("GET", "/participants"),
+        ("GET", "/streams"),
         ("GET", "/participants/alice/messages"),
         ("POST", "/participants/alice/messages"),
     )
@@ -238,7 +266,7 @@ class TestWhoIsAsking:
         assert answer.error["error"] == "unauthorized"
         assert "mistyped-secret" not in answer.text
 
-    @pytest.mark.parametrize(("method", "path"), ROUTES[1:])
+    @pytest.mark.parametrize(("method", "path"), ROUTES[2:])
     async def test_the_token_of_another(self, gateway: GatewayProcess, method: str, path: str) -> None:
         answer = await ask(gateway, method, path, token_of("bob"))
         assert answer.status == 403

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from mewstream.gateway.identity import is_usable_token
+from mewstream.gateway.identity import is_usable_token, token_file, token_variable
 from mewstream.gateway.yamlfile import MAX_SECONDS, YamlValue, describe_kind, describe_number, one_line, read_yaml
 from mewstream.journal.settings import JournalSettings
 from mewstream.protocol.capabilities import Capabilities
@@ -269,7 +269,7 @@ class _Loader:
             for each in listed.items("a list of strings"):
                 tokens.append(_usable(each, each.text()))
 
-        variable = "MEW_TOKEN_" + re.sub("[^A-Z0-9]", "_", participant_id.upper())
+        variable = token_variable(participant_id)
         if token := self.environ.get(variable, "").strip():
             # The same participant in several spaces may share a variable, different ones must not.
             owner = self._variables.setdefault(variable, participant_id)
@@ -280,14 +280,12 @@ class _Loader:
                 )
             tokens.append(_usable(entry.remark(f"variable {variable}"), token))
 
-        files = [base / ".mew" / "tokens" / f"{participant_id}.token" for base in (directory, self.cwd)]
-        # An id may contain a slash; it must never lead out of the directory.
-        if not re.search(r"[/\\]", participant_id):
-            for file in dict.fromkeys(file.absolute() for file in files):
-                at = entry.remark(f"file {file}")
-                content = _token_file(at, file)
-                if content is not None:
-                    tokens.append(_usable(at, content))
+        files = [token_file(base, participant_id) for base in (directory, self.cwd)]
+        for file in dict.fromkeys(file.absolute() for file in files if file is not None):
+            at = entry.remark(f"file {file}")
+            content = _token_file(at, file)
+            if content is not None:
+                tokens.append(_usable(at, content))
 
         if not tokens:
             raise entry.error(

@@ -9,6 +9,7 @@ in the same list as frames, so nothing overtakes anything.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from mewstream.gateway.wsframes import MAX_HEADER, header
+from mewstream.protocol.records import FrameBlock
 
 log = logging.getLogger("mewstream.gateway")
 
@@ -50,12 +52,75 @@ class Parcel:
         self.on_slow = on_slow
         self.size = len(body) + MAX_HEADER
 
+    @property
+    def count(self) -> int:
+        """How many messages it holds."""
+        return 1
+
+    @property
+    def last_seq(self) -> int:
+        return self.seq
+
+    def each(self) -> Sequence[Parcel]:
+        """Message by message."""
+        return (self,)
+
     def pieces(self, positions: bool) -> tuple[bytes, bytes]:
         """The WebSocket header and the message."""
         if self.opcode == FRAMED:
             return b"", self.body
         body = self.position if positions and self.position is not None else self.body
         return header(self.opcode, len(body)), body
+
+
+class FrameParcel(Parcel):
+    """Raw frames that were accepted together."""
+
+    __slots__ = ("_block", "_bodies", "_built")
+
+    def __init__(self, audience: Audience, block: FrameBlock, bodies: Sequence[bytes], size: int, on_slow: str) -> None:
+        super().__init__(audience, block.opcode, b"", None, block.seq, block.stream_id, block.sender, on_slow)
+        self.size = size + len(bodies) * MAX_HEADER
+        self._block = block
+        self._bodies = bodies
+        self._built: dict[bool, bytes] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self._block)
+
+    @property
+    def last_seq(self) -> int:
+        return self._block.last_seq
+
+    def each(self) -> Sequence[Parcel]:
+        with_positions = self._with_positions() if self.audience.wants_positions else itertools.repeat(None)
+        return [
+            Parcel(self.audience, self.opcode, body, position, seq, self.stream, self.sender, self.on_slow)
+            for seq, body, position in zip(itertools.count(self.seq), self._bodies, with_positions, strict=False)
+        ]
+
+    def pieces(self, positions: bool) -> tuple[bytes, bytes]:
+        # Connections that are behind ask for it one by one: it is built once for all of them.
+        built = self._built.get(positions)
+        if built is None:
+            built = _framed(self.opcode, self._with_positions() if positions else self._bodies)
+            self._built[positions] = built
+        return b"", built
+
+    def _with_positions(self) -> Sequence[bytes]:
+        block = self._block
+        head, writer = f"#{block.stream_id}|".encode(), f"|{block.sender}#".encode()
+        return [b"%b%d%b%b" % (head, seq, writer, data) for seq, data in enumerate(block.data, block.seq)]
+
+
+def _framed(opcode: int, bodies: Sequence[bytes]) -> bytes:
+    """Each body with its header. Bodies of a run are often of one size, and then share a header."""
+    size = len(bodies[0])
+    if all(len(body) == size for body in bodies):
+        common = header(opcode, size)
+        return common + common.join(bodies)
+    return b"".join([part for body in bodies for part in (header(opcode, len(body)), body)])
 
 
 class Endpoint(Protocol):

@@ -79,6 +79,7 @@ class HttpApi:
         routes.add_get("/health", self.health)
         routes.add_get("/metrics", self.metrics)
         routes.add_get("/participants", self.participants)
+        routes.add_get("/streams", self.streams)
         routes.add_post("/participants/{id}/messages", self.post_message)
         routes.add_get("/participants/{id}/messages", self.get_messages)
 
@@ -114,6 +115,13 @@ class HttpApi:
             for id in ids
         ]
         return _json({"participants": listed})
+
+    async def streams(self, request: web.Request) -> web.Response:
+        """The streams as a welcome would show them, for those who want to look without joining."""
+        space, _ = self._authenticate(request)
+        state = space.state
+        listed = [state.describe_stream(stream) for stream in state.streams.values()]
+        return _json({"epoch": state.epoch, "seq": state.seq, "streams": listed})
 
     async def post_message(self, request: web.Request) -> web.Response:
         space, participant = self._authenticate(request, request.match_info["id"])

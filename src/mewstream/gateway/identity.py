@@ -43,6 +43,19 @@ def is_usable_token(token: str) -> bool:
     return _USABLE.fullmatch(token) is not None
 
 
+def token_variable(participant_id: str) -> str:
+    """The environment variable that may hold the token of a participant."""
+    return "MEW_TOKEN_" + re.sub("[^A-Z0-9]", "_", participant_id.upper())
+
+
+def token_file(directory: Path, participant_id: str) -> Path | None:
+    """The file below a directory that may hold the token of a participant. An id may contain a slash;
+    it must never lead out of the directory, so such a participant has no file."""
+    if re.search(r"[/\\]", participant_id):
+        return None
+    return directory / ".mew" / "tokens" / f"{participant_id}.token"
+
+
 def digest(token: str) -> str:
     """The SHA-256 of a token, in hexadecimal."""
     # Headers may hold lone surrogates (undecodable bytes): a wrong token is no reason to raise.

@@ -53,6 +53,11 @@ class SpaceMetrics:
         self._frame_bytes += size
         self._deliveries += recipients
 
+    def frame_block(self, count: int, size: int, recipients: int) -> None:
+        self._frames += count
+        self._frame_bytes += size
+        self._deliveries += count * recipients
+
     def record(self, record: Record) -> None:
         self._metrics.records.labels(self._space, type(record).__struct_config__.tag).inc()
         if isinstance(record, Refused) and record.kind != "frame":

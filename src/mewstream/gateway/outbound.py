@@ -24,7 +24,11 @@ from mewstream.protocol.policy import Delivery
 CLOSE_TIMEOUT = 2.0
 #: A slow peer earns back a tenth of the time for which it held up its writers.
 PAUSE_CREDIT_RATE = 0.1
+#: So many times longer may a peer hold up its writers while most others do so too.
+COMMON_PATIENCE = 20
 _CHUNK = 64 << 10
+#: Frames that came together are queued as one where that is at most such a part of what may be queued.
+_PARTS_OF_A_QUEUE = 8
 #: What a queued message costs beside its bytes: a flood of tiny ones must not outgrow the limit.
 _ENTRY_BYTES = 160
 
@@ -43,6 +47,12 @@ class Watcher(Protocol):
     def hold_writers(self, outbound: Outbound, writers: set[str]) -> None: ...
 
     def release_writers(self, outbound: Outbound) -> None: ...
+
+    def is_behind(self, outbound: Outbound) -> None: ...
+
+    def is_common(self) -> bool:
+        """Whether most of the space is as slow as this one."""
+        ...
 
     def caught_up(self, outbound: Outbound) -> None: ...
 
@@ -111,7 +121,12 @@ class Outbound:
                     self._count_drop(parcel)
         elif self._behind or self._queue:
             for parcel in parcels:
-                self._enqueue(parcel)
+                # What came together waits together, unless it is too much to be dropped together.
+                if parcel.size * _PARTS_OF_A_QUEUE <= self._delivery.queue_bytes and parcel.on_slow != "latest":
+                    self._enqueue(parcel)
+                else:
+                    for each in parcel.each():
+                        self._enqueue(each)
         else:
             self._transport.write(data)
 
@@ -179,7 +194,7 @@ class Outbound:
             if pieces:
                 self._transport.write(b"".join(pieces))
         if self._queued_bytes < self._delivery.soft_queue_bytes // 2:
-            self._release()
+            self._release(caught_up=True)
         if not self._queue and not self._behind:
             self._feeders.clear()
             if self.watcher is not None:
@@ -233,13 +248,13 @@ class Outbound:
 
     def _count_drop(self, parcel: Parcel) -> None:
         assert parcel.stream is not None
-        self.dropped_frames += 1
+        self.dropped_frames += parcel.count
+        count, first, last = parcel.count, parcel.seq, parcel.last_seq
         before = self.drops.get(parcel.stream)
-        if before is None:
-            self.drops[parcel.stream] = Drop(1, parcel.seq, parcel.seq, parcel.on_slow)
-        else:
-            first, last = min(before.first_seq, parcel.seq), max(before.last_seq, parcel.seq)
-            self.drops[parcel.stream] = Drop(before.count + 1, first, last, parcel.on_slow)
+        if before is not None:
+            count += before.count
+            first, last = min(before.first_seq, first), max(before.last_seq, last)
+        self.drops[parcel.stream] = Drop(count, first, last, parcel.on_slow)
 
     def _compact(self) -> None:
         """Dropped entries leave empty places: never more of them than there are others."""
@@ -262,20 +277,41 @@ class Outbound:
         earned = (now - self._credit_at) * PAUSE_CREDIT_RATE
         self._pause_credit = min(self._delivery.writer_pause, self._pause_credit + earned)
         self._credit_at = now
+        if self.watcher is None:
+            return
+        self.watcher.is_behind(self)
+        pause = self._delivery.writer_pause if self.watcher.is_common() else self._pause_credit
         # Too little to be worth it: the policy alone has the word until some is earned back.
-        if self._pause_credit < self._delivery.writer_pause / 10 or self.watcher is None:
+        if pause < self._delivery.writer_pause / 10:
             return
         self._hold_started = now
-        self._holding = self._loop.call_later(self._pause_credit, self._release)
+        self._holding = self._loop.call_later(pause, self._hold_longer, self._queued_bytes)
         self.watcher.hold_writers(self, self._feeders)
 
-    def _release(self) -> None:
+    def _hold_longer(self, queued_bytes: int) -> None:
+        """The time is over. Where most are behind, no single one holds up the others: as long as it takes
+        something, or has not been silent for long, the writer waits on."""
+        assert self.watcher is not None
+        takes_something = self._queued_bytes < queued_bytes
+        if self.watcher.is_common() and (
+            takes_something or self._loop.time() - self._hold_started < self._delivery.writer_pause * COMMON_PATIENCE
+        ):
+            self.watcher.is_behind(self)
+            pause = self._delivery.writer_pause
+            self._holding = self._loop.call_later(pause, self._hold_longer, self._queued_bytes)
+        else:
+            self._release()
+
+    def _release(self, *, caught_up: bool = False) -> None:
         if self._holding is None:
             return
         self._holding.cancel()
         self._holding = None
         now = self._loop.time()
-        self._pause_credit = max(0.0, self._pause_credit - (now - self._hold_started))
+        # Where most are behind and catch up, no single one is slow: the writer is too fast, and is held to
+        # what the space can take.
+        if not caught_up or self.watcher is None or not self.watcher.is_common():
+            self._pause_credit = max(0.0, self._pause_credit - (now - self._hold_started))
         self._credit_at = now
         if self.watcher is not None:
             self.watcher.release_writers(self)

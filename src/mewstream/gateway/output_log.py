@@ -34,7 +34,7 @@ class OutputLog:
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
         if self._path is not None:
-            self._write(self._path, b"".join(_line(parcel) + b"\n" for parcel in parcels))
+            self._write(self._path, b"".join(_line(each) + b"\n" for parcel in parcels for each in parcel.each()))
 
     def _write(self, path: Path, lines: bytes) -> None:
         try:

@@ -13,7 +13,7 @@ from mewstream.journal.errors import JournalError
 from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import frames
 from mewstream.protocol.errors import InvalidRequest
-from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
+from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
 from mewstream.protocol.render import render, visible_to, with_seq
 from mewstream.protocol.state import SpaceState
 
@@ -38,6 +38,9 @@ class Past:
 
     def append(self, record: Record) -> None:
         self._recent.append(record)
+
+    def extend(self, block: FrameBlock, data_bytes: int) -> None:
+        self._recent.extend(block, data_bytes)
 
     def reaches(self, after: int) -> bool:
         """Whether everything above a position is in memory."""

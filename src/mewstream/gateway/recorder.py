@@ -29,7 +29,7 @@ from mewstream.journal.retention import plan_pruning
 from mewstream.journal.schema import Entry
 from mewstream.journal.segments import SegmentName
 from mewstream.journal.settings import JournalSettings
-from mewstream.protocol.records import Record
+from mewstream.protocol.records import FrameBlock, Record
 from mewstream.protocol.state import SpaceState
 
 log = logging.getLogger("mewstream.gateway")
@@ -47,6 +47,8 @@ class Recorder(Protocol):
     failing: bool
 
     def append(self, space: str, record: Record) -> None: ...
+
+    def extend(self, space: str, block: FrameBlock, data_bytes: int) -> None: ...
 
     def commit(self, space: str, done: Callable[[], None]) -> None:
         """Call ``done`` when everything appended so far is as safe as was asked for."""
@@ -71,6 +73,9 @@ class NoRecorder:
 
     def append(self, space: str, record: Record) -> None:
         """There is nothing to write to."""
+
+    def extend(self, space: str, block: FrameBlock, data_bytes: int) -> None:
+        """See ``append``."""
 
     def commit(self, space: str, done: Callable[[], None]) -> None:
         done()
@@ -154,6 +159,15 @@ class JournalRecorder:
             return  # whoever leaves after the end was suspended before it
         lane = self._lane_of.get(space) or self._lane(space)
         lane.partition.append(space, self.epoch, record)
+        self._appended(lane)
+
+    def extend(self, space: str, block: FrameBlock, data_bytes: int) -> None:
+        if not self._closing:
+            lane = self._lane(space)
+            lane.partition.extend(space, self.epoch, block, data_bytes)
+            self._appended(lane)
+
+    def _appended(self, lane: _Lane) -> None:
         if lane.flush_timer is None and not self.failing:
             lane.flush_timer = self._loop.call_later(self._settings.flush_interval, self._flush_due, lane)
         elif lane.partition.pending_bytes >= self._settings.flush_bytes:

@@ -10,14 +10,15 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
-from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, Outbox, Parcel
+from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, FrameParcel, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.joining import JoinRefused, Resume
+from mewstream.gateway.lately import LatelySeen
 from mewstream.gateway.metrics import SpaceMetrics
 from mewstream.gateway.outbound import Drop
 from mewstream.gateway.past import Past
@@ -29,8 +30,8 @@ from mewstream.protocol import commands, frames, kinds
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
 from mewstream.protocol.errors import JournalUnavailable, LimitExceeded, PeerError
-from mewstream.protocol.fold import apply, gateway_message_id
-from mewstream.protocol.frame_rules import decide_frame
+from mewstream.protocol.fold import apply, apply_block, gateway_message_id
+from mewstream.protocol.frame_rules import decide_frame, decide_run
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
@@ -56,6 +57,10 @@ MAX_INVITE_TOKENS = 128
 HISTORY_CHUNK = 256
 #: Seconds for which an answer over HTTP waits for a journal that cannot be written.
 COMMIT_TIMEOUT = 5.0
+#: Connections that fell behind within so many seconds count together.
+SLOW_SECONDS = 1.0
+#: Fewer than these are never many, unless they are most of the space.
+FEW = 3
 
 
 class Member(Endpoint, Protocol):
@@ -110,6 +115,7 @@ class Space:
         self._clock: Callable[[], int] = _now
         self._invite_tokens: dict[str, str] = {}
         self._by_http = False
+        self._slow = LatelySeen(SLOW_SECONDS)
         self.handle(commands.Start(recorder.epoch, config.public()))
         # Whoever was here when the last run ended may come back for a while, with all its rights.
         for participant in list(self.state.participants):
@@ -212,6 +218,36 @@ class Space:
                 return
         self._commit(records)
         self._set_timer()
+
+    def frames(self, member: Member, head: bytes, messages: Sequence[bytes], opcode: int) -> None:
+        """Raw frames that came in one piece from a connection, all with the same ``head``, ``#<stream_id>#``."""
+        start = len(head)
+        block = None
+        if len(messages) > 1 and not self._recorder.failing:
+            now = self._clock()
+            if self._timer_due is not None and now >= self._timer_due:
+                self._run_due(now)
+            data = [message[start:] for message in messages]
+            reference = head[1:-1].decode(errors="surrogateescape")
+            block = decide_run(self.state, now, member.participant, reference, data, opcode)
+        if block is None:
+            for message in messages:
+                if self.members.get(member.participant) is member:
+                    self.frame(member, message, opcode)
+            return
+        size = sum(map(len, messages))
+        data_bytes = size - len(messages) * start
+        self._check_next(block.seq)
+        self._recorder.extend(self.id, block, data_bytes)
+        self._past.extend(block, data_bytes)
+        apply_block(self.state, block)
+        self.metrics.frame_block(len(block), data_bytes, block.recipients)
+        stream = self.state.streams[block.stream_id]
+        audience = self._audience_of(stream)
+        if audience:
+            if reference != stream.id:  # it was named by its alias
+                messages = [frames.frame(stream.id, each) for each in data]
+            self._outbox.add(FrameParcel(audience, block, messages, size, stream.policy.on_slow))
 
     def refuse(self, sender: str, kind: str, flaw: PeerError, data: bytes = b"") -> Decision:
         """A message that did not become a command."""
@@ -335,12 +371,15 @@ class Space:
                 self._tell(record)
 
     def _record(self, record: Record) -> None:
-        if record.seq != self.state.seq + 1:
-            # Something happened between deciding and recording: better no record than two of a number.
-            raise RuntimeError(f"seq {record.seq} cannot follow {self.state.seq}")
+        self._check_next(record.seq)
         self._recorder.append(self.id, record)
         self._past.append(record)
         apply(self.state, record)
+
+    def _check_next(self, seq: int) -> None:
+        if seq != self.state.seq + 1:
+            # Something happened between deciding and recording: better no record than two of a number.
+            raise RuntimeError(f"seq {seq} cannot follow {self.state.seq}")
 
     def _run_due(self, now: int) -> None:
         """Whatever has fallen due, each in its turn."""
@@ -585,6 +624,14 @@ class Space:
         for member in held:
             member.hold_reading(why)
         return held
+
+    def is_behind(self, who: object) -> None:
+        self._slow.add(who, self._loop.time())
+
+    def are_many_behind(self) -> bool:
+        """A few slow ones must not hold up the others; where many are slow together, it is the writer that is fast."""
+        slow = self._slow.count(self._loop.time())
+        return slow * 2 > len(self.members) or (slow >= FEW and slow * 4 >= len(self.members))
 
 
 def _cannot_record() -> JournalUnavailable:

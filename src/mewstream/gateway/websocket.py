@@ -34,6 +34,7 @@ log = logging.getLogger("mewstream.gateway")
 #: A stranger may send a join and nothing else: that is small.
 STRANGER_MESSAGE_BYTES = 64 << 10
 
+_KINDS = {frames.TEXT: WSMsgType.TEXT, frames.BINARY: WSMsgType.BINARY}
 _OPCODES = {WSMsgType.TEXT: frames.TEXT, WSMsgType.BINARY: frames.BINARY, WSMsgType.CONTINUATION: 0}
 
 
@@ -62,6 +63,11 @@ class WebSocketMember(WSListener):
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
         self._recorded_ping: bytes | None = None
+        self._run: list[bytes] = []
+        """Frames that came together, until the last of them is here."""
+        self._run_head = b""
+        self._run_kind: WSMsgType | None = None
+        self._run_opcode = 0
         self._held_writers: list[Member] = []
         self._join_timer: asyncio.TimerHandle | None = None
 
@@ -100,6 +106,13 @@ class WebSocketMember(WSListener):
             member.release_reading(self)
         self._held_writers = []
 
+    def is_behind(self, outbound: Outbound) -> None:
+        if self.space is not None:
+            self.space.is_behind(self)
+
+    def is_common(self) -> bool:
+        return self.space is not None and self.space.are_many_behind()
+
     def caught_up(self, outbound: Outbound) -> None:
         if self.space is not None and outbound.drops:
             self.space.report_drops(self.participant, outbound.drops)
@@ -125,6 +138,7 @@ class WebSocketMember(WSListener):
             self._join(JoinRequest())
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._end_run()
         self._gone = True
         self.outbound.lost()
         self._leave()
@@ -143,6 +157,19 @@ class WebSocketMember(WSListener):
                 transport.underlying_transport.close()
             return
         self.heard = True
+        if kind == self._run_kind and frame.fin and not (frame.rsv1 or frame.rsv2 or frame.rsv3):
+            # The hot path: more frames of the stream that the last one was for.
+            message = frame.get_payload_as_bytes()
+            if (
+                message.startswith(self._run_head)
+                and len(message) <= self._max_bytes
+                and (kind == WSMsgType.BINARY or message.isascii() or _is_utf8(message))
+            ):
+                self._run.append(message)
+                if frame.last_in_buffer:
+                    self._end_run()
+                return
+        self._end_run()
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             flaw = ValidationFailed("a frame with reserved bits: no extension of WebSocket was agreed on")
             self._refuse_and_close(flaw, CloseReason.BAD_FRAMING)
@@ -158,6 +185,8 @@ class WebSocketMember(WSListener):
             self._closed_by_peer(transport, frame)
         else:
             self._fragment(_OPCODES[kind], frame.fin, frame.get_payload_as_bytes())
+        if frame.last_in_buffer:
+            self._end_run()
 
     def _pinged(self, payload: bytes) -> None:
         """A ping that asks for it is answered when all that came before it is recorded. Of several that
@@ -256,7 +285,9 @@ class WebSocketMember(WSListener):
                 then(task.result())
             for opcode, message in waiting:
                 if not (self._gone or self._deaf):
+                    self._end_run()
                     self._message(opcode, message)
+            self._end_run()
 
         self._gateway.spawn(space.missed(self.participant, resume)).add_done_callback(done)
 
@@ -296,6 +327,7 @@ class WebSocketMember(WSListener):
     # -- messages ---------------------------------------------------------------------------------
 
     def _fragment(self, opcode: int, fin: bool, payload: bytes) -> None:
+        self._run_kind = None  # no whole message may come before the last fragment
         try:
             whole = self._assembler.add(opcode, fin, payload, self._max_bytes)
         except FragmentError as flaw:
@@ -330,12 +362,31 @@ class WebSocketMember(WSListener):
             if message[:1] == b"#":
                 if self._throttle.watches_frames:
                     self._throttle.frame(len(message))
-                space.frame(self, message, opcode)
+                    space.frame(self, message, opcode)
+                elif not self._begin_run(message, opcode):
+                    space.frame(self, message, opcode)
             else:
                 self._throttle.envelope(len(message))
                 self._envelope(space, message)
         except PeerError as flaw:
             space.refuse(self.participant, "", flaw, message)
+
+    def _begin_run(self, message: bytes, opcode: int) -> bool:
+        """Frames that come in one piece for one stream are judged together. False: it is no sound frame."""
+        end = message.find(b"#", 1)
+        if end < 2:
+            return False
+        self._run_head = message[: end + 1]
+        self._run_kind, self._run_opcode = _KINDS[opcode], opcode
+        self._run.append(message)
+        return True
+
+    def _end_run(self) -> None:
+        run = self._run
+        if run:
+            self._run = []
+            if self.space is not None:
+                self.space.frames(self, self._run_head, run, self._run_opcode)
 
     def _envelope(self, space: Space, message: bytes) -> None:
         try:

@@ -7,40 +7,45 @@ from collections.abc import Iterator
 
 import msgspec
 
-from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
+from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
 
 #: What a record weighs beside its data.
 _OVERHEAD = 256
 
 
 class RecentRecords:
-    """A window of bounded weight; older records are forgotten, here but not in the journal."""
+    """A window of bounded weight; older records are forgotten, here but not in the journal. Frames that
+    came together are forgotten together."""
 
     def __init__(self, max_bytes: int = 8 << 20) -> None:
         self._max_bytes = max_bytes
-        self._records: deque[Record] = deque()
-        self._weights: deque[int] = deque()
+        self._parts: deque[tuple[Record | FrameBlock, int]] = deque()
         self._bytes = 0
 
     def append(self, record: Record) -> None:
-        weight = _weight(record)
-        self._records.append(record)
-        self._weights.append(weight)
+        self._add(record, _weight(record))
+
+    def extend(self, block: FrameBlock, data_bytes: int) -> None:
+        self._add(block, data_bytes + len(block) * _OVERHEAD)
+
+    def _add(self, part: Record | FrameBlock, weight: int) -> None:
+        self._parts.append((part, weight))
         self._bytes += weight
         while self._bytes > self._max_bytes:
-            self._records.popleft()
-            self._bytes -= self._weights.popleft()
+            self._bytes -= self._parts.popleft()[1]
 
     def reaches(self, after: int) -> bool:
         """Whether everything above a position is here."""
-        return bool(self._records) and self._records[0].seq <= after + 1
+        return bool(self._parts) and self._parts[0][0].seq <= after + 1
 
     def read(self, after: int) -> Iterator[Record]:
         """Records above a position, in order."""
-        if not self._records:
-            return iter(())
-        skipped = max(0, after + 1 - self._records[0].seq)
-        return (self._records[place] for place in range(skipped, len(self._records)))
+        for part, _ in tuple(self._parts):
+            if isinstance(part, FrameBlock):
+                if part.last_seq > after:
+                    yield from part.frames()[max(0, after + 1 - part.seq) :]
+            elif part.seq > after:
+                yield part
 
 
 def _weight(record: Record) -> int:

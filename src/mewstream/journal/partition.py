@@ -25,7 +25,7 @@ from mewstream.journal.segments import (
     list_segments,
     read_batch,
 )
-from mewstream.protocol.records import Frame, Record
+from mewstream.protocol.records import Frame, FrameBlock, Record
 
 log = logging.getLogger("mewstream.journal")
 
@@ -87,6 +87,10 @@ class Partition:
     def append(self, space: str, epoch: str, record: Record) -> None:
         self._pending.append(space, epoch, record)
         self._pending_bytes += len(record.data) + _ROW_BYTES if type(record) is Frame else _CONTROL_BYTES
+
+    def extend(self, space: str, epoch: str, block: FrameBlock, data_bytes: int) -> None:
+        self._pending.extend(space, epoch, block)
+        self._pending_bytes += data_bytes + len(block) * _ROW_BYTES
 
     def flush(self, *, may_roll: bool = True) -> None:
         """Write what waits as one batch. After an OSError it still waits, and nothing of it counts.

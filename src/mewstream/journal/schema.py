@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mewstream.protocol import kinds
 from mewstream.protocol.records import (
@@ -20,6 +21,7 @@ from mewstream.protocol.records import (
     CapabilitiesRevoked,
     EnvelopeAccepted,
     Frame,
+    FrameBlock,
     FramesDropped,
     Invited,
     Joined,
@@ -70,6 +72,9 @@ SCHEMA = pa.schema(
 
 _TYPES = [field.type for field in SCHEMA]
 _TS = SCHEMA.get_field_index("ts")
+_COUNTING = pa.array(range(1 << 13), pa.int64())
+#: Fewer frames cost less one by one than as columns of their own.
+_WORTH_A_BLOCK = 32
 
 
 class Entry(NamedTuple):
@@ -153,6 +158,39 @@ class _Run:
         self.are_frames = are_frames
         self.records: list[Any] = []
 
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def last_ts(self) -> int:
+        ts: int = self.records[-1].ts
+        return ts
+
+    def encode(self, first_offset: int) -> pa.RecordBatch:
+        rows = _raw_frames if self.are_frames else _mixed
+        return rows(first_offset, self.space, self.epoch, self.records)
+
+
+class _BlockRun:
+    """Frames that were accepted together: all but their numbers and data is constant."""
+
+    __slots__ = ("block", "epoch", "space")
+
+    def __init__(self, space: str, epoch: str, block: FrameBlock) -> None:
+        self.space = space
+        self.epoch = epoch
+        self.block = block
+
+    def __len__(self) -> int:
+        return len(self.block)
+
+    @property
+    def last_ts(self) -> int:
+        return self.block.ts
+
+    def encode(self, first_offset: int) -> pa.RecordBatch:
+        return _frame_block(first_offset, self.space, self.epoch, self.block)
+
 
 class Rows:
     """Records that become one batch. Raw frames come in long runs, and most of their columns are constant."""
@@ -160,31 +198,75 @@ class Rows:
     __slots__ = ("_runs", "count")
 
     def __init__(self) -> None:
-        self._runs: list[_Run] = []
+        self._runs: list[_Run | _BlockRun] = []
         self.count = 0
 
     def append(self, space: str, epoch: str, record: Record) -> None:
         are_frames = type(record) is Frame and record.id is None
         run = self._runs[-1] if self._runs else None
-        if run is None or run.are_frames is not are_frames or run.space != space or run.epoch != epoch:
+        if type(run) is not _Run or run.are_frames is not are_frames or run.space != space or run.epoch != epoch:
             run = _Run(space, epoch, are_frames)
             self._runs.append(run)
         run.records.append(record)
         self.count += 1
 
+    def extend(self, space: str, epoch: str, block: FrameBlock) -> None:
+        if len(block) < _WORTH_A_BLOCK:
+            for frame in block.frames():
+                self.append(space, epoch, frame)
+        else:
+            self._runs.append(_BlockRun(space, epoch, block))
+            self.count += len(block)
+
     @property
     def last_ts(self) -> int:
-        ts: int = self._runs[-1].records[-1].ts
-        return ts
+        return self._runs[-1].last_ts
 
     def encode(self, first_offset: int) -> pa.RecordBatch:
         """Numbered from ``first_offset``."""
         batches = []
         for run in self._runs:
-            rows = _raw_frames if run.are_frames else _mixed
-            batches.append(rows(first_offset, run.space, run.epoch, run.records))
-            first_offset += len(run.records)
+            batches.append(run.encode(first_offset))
+            first_offset += len(run)
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _frame_block(offset: int, space: str, epoch: str, block: FrameBlock) -> pa.RecordBatch:
+    count = len(block)
+    text, integer = pa.string(), pa.int64()
+    no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
+    frame = _constant("frame", text, count)
+    detail = no_text if block.readers is None else pa.repeat(pa.scalar(_frame_detail(block.readers), text), count)
+    columns = [
+        _numbers(offset, count),
+        _constant(space, text, count),
+        _numbers(block.seq, count),
+        _constant(epoch, text, count),
+        pa.repeat(pa.scalar(block.ts, integer), count).view(_TYPES[_TS]),
+        frame,
+        frame,
+        _constant(block.sender, text, count),
+        no_text,
+        _constant(block.stream_id, text, count),
+        _numbers(block.stream_seq, count),
+        _constant(block.opcode, pa.int8(), count),
+        _constant(block.recipients, pa.int32(), count),
+        _constant("accepted", text, count),
+        no_integer,
+        no_integer,
+        no_integer,
+        _constant(block.format_id, text, count),
+        detail,
+        pa.array(block.data, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _numbers(first: int, count: int) -> pa.Array:
+    """Counting up from the first."""
+    if count > len(_COUNTING):
+        return pa.array(range(first, first + count), pa.int64())
+    return pc.add(_COUNTING.slice(0, count), first)
 
 
 def _raw_frames(offset: int, space: str, epoch: str, records: list[Any]) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ from mewstream.protocol.records import (
     CapabilitiesRevoked,
     EnvelopeAccepted,
     Frame,
+    FrameBlock,
     Invited,
     Joined,
     Left,
@@ -51,6 +52,18 @@ def apply(state: SpaceState, record: Record) -> None:
     change = _CHANGES.get(type(record))
     if change is not None:
         change(state, record)
+
+
+def apply_block(state: SpaceState, block: FrameBlock) -> None:
+    """The same as applying each of its frames."""
+    state.seq = block.last_seq
+    state.ts = block.ts
+    stream = state.streams[block.stream_id]
+    stream.frames = block.stream_seq + len(block) - 1
+    stream.last_seq = block.last_seq
+    right = stream.writers[block.sender]
+    if right.frames_left is not None:
+        right.frames_left -= len(block)
 
 
 def fold(space: str, records: Iterable[Record]) -> SpaceState:

@@ -17,7 +17,7 @@ from mewstream.protocol.fold import gateway_message_id
 from mewstream.protocol.formats import checker_for
 from mewstream.protocol.identifiers import describe
 from mewstream.protocol.ledger import Ledger
-from mewstream.protocol.records import Frame, Record
+from mewstream.protocol.records import Frame, FrameBlock, Record
 from mewstream.protocol.refusals import RightSpent, write_refusal
 from mewstream.protocol.right_rules import write_revoke
 from mewstream.protocol.state import SpaceState, Stream, WriteRight
@@ -60,6 +60,38 @@ def decide_frame(state: SpaceState, now: int, sender: str, reference: str, data:
     )
     _revoke_if_spent(ledger, stream, sender, right)
     return ledger.records
+
+
+def decide_run(
+    state: SpaceState, now: int, sender: str, reference: str, data: list[bytes], opcode: int
+) -> FrameBlock | None:
+    """Raw frames of one sender for one stream that came together: judged once, as nothing can happen between
+    them. It stands for the records that :func:`decide_frame` would make of each; None where each must be
+    judged by itself."""
+    stream = state.find_stream(reference)
+    if stream is None or stream.status is not Status.LIVE:
+        return None
+    right = stream.writers.get(sender)
+    if right is None or right.conditions or (state.paused and state.is_paused(sender, now)):
+        return None
+    format_id = None
+    if stream.formats:
+        if len(stream.formats) > 1 or stream.policy.validate == "enforce":
+            return None
+        format_id = str(stream.formats[0]["id"])
+    ledger = Ledger(state, now)
+    return FrameBlock(
+        ledger.next_seq,
+        ledger.now,
+        stream.id,
+        sender,
+        stream.frames + 1,
+        opcode,
+        state.recipient_count(stream),
+        data,
+        stream.readers,
+        format_id,
+    )
 
 
 def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:

@@ -250,6 +250,40 @@ class Frame(Record, tag="frame", gc=False):
     format_id: str | None = None
 
 
+class FrameBlock(msgspec.Struct, frozen=True):
+    """Raw frames of one sender on one stream that were accepted together. It stands for as many
+    :class:`Frame` records, whose numbers count up from the first."""
+
+    seq: int
+    ts: int
+    stream_id: str
+    sender: str
+    stream_seq: int
+    opcode: int
+    recipients: int
+    data: list[bytes]
+    readers: tuple[str, ...] | None
+    format_id: str | None
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def last_seq(self) -> int:
+        return self.seq + len(self.data) - 1
+
+    def frames(self) -> list[Frame]:
+        return [
+            Frame(
+                *(self.seq + place, self.ts, None, self.stream_id, self.sender, self.stream_seq + place),
+                *(self.opcode, self.recipients, data),
+                readers=self.readers,
+                format_id=self.format_id,
+            )
+            for place, data in enumerate(self.data)
+        ]
+
+
 class FramesDropped(Record, tag="frames-dropped"):
     """A slow reader did not get ``count`` frames of a stream, between these positions."""
 

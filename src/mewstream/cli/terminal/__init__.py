@@ -1,0 +1,1 @@
+"""A person's seat in a space: what ``mewstream join`` shows and understands."""

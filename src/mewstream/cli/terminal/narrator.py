@@ -1,0 +1,205 @@
+"""What happens in a space, in words for people."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from mewstream.cli.terminal.lines import Line, Piece, as_json, as_text, listed, short
+from mewstream.client import events
+from mewstream.client.frame import Frame
+from mewstream.client.messages import Message
+from mewstream.client.stream import Stream
+from mewstream.protocol import kinds
+
+#: What the gateway answers with a message of its own, which says more.
+_TOLD_BY_OTHERS = frozenset(
+    {
+        *(kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE, kinds.TRANSFER_OWNERSHIP, kinds.INVITE),
+        *(kinds.GRANT_WRITE, kinds.REVOKE_WRITE, kinds.GRANT_READ, kinds.REVOKE_READ),
+    }
+)
+_PAYLOAD_CHARACTERS = 200
+
+
+def stamped(*pieces: Piece, ts: str | None = None) -> Line:
+    """A line with the time of day before it."""
+    return [("time", f"{_local_time(ts)} "), *pieces]
+
+
+def _local_time(ts: str | None) -> str:
+    try:
+        moment = datetime.fromisoformat(ts).astimezone() if ts else datetime.now().astimezone()
+    except (ValueError, OverflowError):
+        moment = datetime.now().astimezone()
+    return moment.strftime("%H:%M:%S")
+
+
+class Narrator:
+    """Says for every event what a person should know of it."""
+
+    def __init__(self, me: str) -> None:
+        self._me = me
+
+    def who(self, name: str | None) -> Piece:
+        if name == self._me:
+            return "me", name
+        return "who", name or "somebody"
+
+    def line(self, event: events.Event, *, number: int | None = None) -> Line | None:
+        """The line for an event; None where another line says it all. ``number`` is that of a proposal."""
+        pieces = self._pieces(event, number)
+        ts = event.message.ts if event.message is not None else None
+        return stamped(*pieces, ts=ts) if pieces else None
+
+    def _pieces(self, event: events.Event, number: int | None) -> Line:
+        match event:
+            case events.Chat():
+                return self._chat(event)
+            case events.Joined(participant=who):
+                return [("good", "+ "), self.who(who), ("dim", " joined")]
+            case events.Left(participant=who):
+                return [("warn", "- "), self.who(who), ("dim", " left")]
+            case events.Invited(participant=who, by=by):
+                return [self.who(by), ("plain", " invited "), self.who(who)]
+            case events.CapabilitiesChanged(capabilities=capabilities):
+                return [("warn", "you may now do: "), ("plain", summary(capabilities))]
+            case events.Requested() | events.Proposed():
+                return self._asked(event, number)
+            case events.ProposalWithdrawn(by=by, reason=reason):
+                return [self.who(by), ("plain", f" withdrew proposal {_number(number)}"), *_because(reason)]
+            case events.ProposalDeclined(by=by, reason=reason):
+                return [self.who(by), ("plain", f" rejected proposal {_number(number)}"), *_because(reason)]
+            case events.Refused(error=error):
+                return [("bad", f"refused: {error.message}"), ("dim", f" ({error.code})")]
+            case events.Received(message=message) if message is not None:
+                return self._received(message)
+            case events.Gap(stream=stream, count=count, reason=reason):
+                many = f"{count} frames" if count is not None else "frames"
+                where = f" of {stream}" if stream is not None else ""
+                return [("warn", f"{many}{where} are missing: {reason}")]
+            case events.Disconnected(reason=reason):
+                return [("bad", "connection lost, trying again"), *_because(reason)]
+            case events.Resumed():
+                return self._resumed(event)
+        return self._of_a_stream(event)
+
+    def _chat(self, event: events.Chat) -> Line:
+        to = [each for each in event.message.to if each] if event.message is not None else []
+        addressed: Line = [("dim", f" to {listed(to)}")] if to else []
+        return [self.who(event.sender), *addressed, ("dim", ": "), ("plain", event.text)]
+
+    def _asked(self, event: events.Requested | events.Proposed, number: int | None) -> Line:
+        params = "" if event.params is None else f" {short(as_json(event.params), _PAYLOAD_CHARACTERS)}"
+        what = ("plain", f"{event.method}{params}")
+        if isinstance(event, events.Requested):
+            return [self.who(event.sender), ("dim", f" asks {_everyone(event.to)}: "), what]
+        asked: Line = [("ask", f"proposal {_number(number)} "), ("plain", "by "), self.who(event.sender)]
+        asked += [("plain", f" to {listed(event.to)}: ") if event.to else ("plain", ": "), what]
+        if number is not None:
+            asked.append(("dim", f"  (/approve {number} or /reject {number})"))
+        return asked
+
+    def _of_a_stream(self, event: events.Event) -> Line:
+        match event:
+            case events.StreamOpened(stream=id, owner=owner, handle=stream):
+                opened = (
+                    "announced" if event.message is not None and event.message.kind == kinds.STREAM_READY else "opened"
+                )
+                return [self.who(owner), ("plain", f" {opened} "), *named(id, stream), *_described(stream)]
+            case events.StreamStarted(stream=id):
+                return [("stream", id), ("good", " is live")]
+            case events.StreamClosed(stream=id, how=how, reason=reason, by=by):
+                ended = "ended while we were away" if how == "lost" else how
+                return [("stream", id or "a stream"), ("warn", f" {ended}"), *self._by(by), *_because(reason)]
+            case events.WriteGranted(stream=id, participant=who, by=by, reason=reason, conditions=conditions):
+                return [
+                    *(self.who(who), ("good", " may write to "), ("stream", id)),
+                    *(("dim", terms(conditions)), *self._by(by), *_because(reason)),
+                ]
+            case events.WriteRevoked(stream=id, participant=who, by=by, reason=reason):
+                return [self.who(who), ("warn", " may not write to "), ("stream", id), *self._by(by), *_because(reason)]
+            case events.ReadGranted(stream=id, participant=who, by=by, reason=reason):
+                return [self.who(who), ("good", " may read "), ("stream", id), *self._by(by), *_because(reason)]
+            case events.ReadRevoked(stream=id, participant=who, by=by, reason=reason):
+                return [self.who(who), ("warn", " may not read "), ("stream", id), *self._by(by), *_because(reason)]
+            case events.OwnershipTransferred(stream=id, previous_owner=before, new_owner=owner, by=by, reason=reason):
+                return [
+                    *(("stream", id), ("good", " now belongs to "), self.who(owner)),
+                    *(("dim", f", before to {before}"), *self._by(by), *_because(reason)),
+                ]
+        return []
+
+    def _received(self, message: Message) -> Line:
+        if message.kind in _TOLD_BY_OTHERS:
+            return []
+        payload = message.payload
+        if message.kind == kinds.KICK:
+            kicked = str(payload.get("participant_id", "somebody"))
+            return [self.who(message.sender), ("warn", " kicked "), self.who(kicked), *_because(payload.get("reason"))]
+        told = short(as_json(payload), _PAYLOAD_CHARACTERS)
+        if message.kind == kinds.MCP_RESPONSE:
+            return [self.who(message.sender), ("dim", f" answers {_everyone(message.to)}: {told}")]
+        return [self.who(message.sender), ("dim", f" {message.kind} {told}")]
+
+    def _resumed(self, event: events.Resumed) -> Line:
+        line: Line = [("good", "connected again")]
+        if event.recovered:
+            line.append(("dim", ", nothing was missed"))
+        else:
+            line += [("warn", ", but something may have been missed"), *_because(event.reason)]
+        if event.unconfirmed:
+            line.append(("warn", f"; {event.unconfirmed} frames of ours may be lost"))
+        return line
+
+    def frame(self, frame: Frame, *, skipped: int = 0) -> Line:
+        """A frame that is watched. ``skipped`` are those before it that came too fast to be shown."""
+        missing: Line = [("dim", f"[{skipped} more] ")] if skipped else []
+        if frame.gap:
+            missing.append(("warn", f"[{frame.gap} missing] "))
+        by: Line = [("dim", " "), self.who(frame.writer)] if frame.writer else []
+        number = f" #{frame.sequence}" if frame.sequence is not None else ""
+        data = as_text(frame.data, is_text=frame.is_text)
+        return stamped(*missing, ("stream", frame.stream), *by, ("dim", f"{number} | "), ("plain", data))
+
+    def _by(self, who: str | None) -> Line:
+        return [("dim", " by "), self.who(who)] if who else []
+
+
+def _because(reason: Any) -> Line:
+    return [("dim", f" ({reason})")] if reason else []
+
+
+def _number(number: int | None) -> str:
+    return "of before" if number is None else str(number)
+
+
+def _everyone(to: list[str]) -> str:
+    return listed(to) if to else "everyone"
+
+
+def named(id: str, stream: Stream) -> Line:
+    return [("stream", id), ("dim", f" ({stream.alias})" if stream.alias else "")]
+
+
+def _described(stream: Stream) -> Line:
+    line: Line = [("plain", f": {stream.description}")] if stream.description else []
+    if stream.status == "ready":
+        line.append(("dim", " (not started)"))
+    return line
+
+
+def terms(conditions: dict[str, Any] | None) -> str:
+    """The conditions of a grant."""
+    parts = []
+    if conditions and conditions.get("expires_at"):
+        parts.append(f"until {conditions['expires_at']}")
+    if conditions and conditions.get("max_frames") is not None:
+        parts.append(f"for {conditions['max_frames']} frames")
+    return f" {', '.join(parts)}" if parts else ""
+
+
+def summary(capabilities: list[Any]) -> str:
+    """The kinds of capabilities, each once."""
+    found = [str(each.get("kind", "?")) if isinstance(each, dict) else str(each) for each in capabilities]
+    return short(", ".join(dict.fromkeys(found)) or "nothing", _PAYLOAD_CHARACTERS)

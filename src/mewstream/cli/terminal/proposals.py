@@ -1,0 +1,40 @@
+"""Proposals that wait for a person's word, by a number that is easy to type."""
+
+from __future__ import annotations
+
+from mewstream.cli.terminal.arguments import Mistake
+from mewstream.client.events import Proposed
+
+MOST = 1000
+
+
+class Proposals:
+    """The oldest is forgotten when there are too many: nobody answers those."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, Proposed] = {}
+        self._numbers: dict[str, int] = {}
+        self._last = 0
+
+    def add(self, proposal: Proposed) -> int:
+        self._last += 1
+        self.open[self._last] = proposal
+        self._numbers[proposal.proposal] = self._last
+        if len(self.open) > MOST:
+            oldest = self.open.pop(next(iter(self.open)))
+            self._numbers.pop(oldest.proposal, None)
+        return self._last
+
+    def settle(self, proposal: str) -> int | None:
+        """It waits no longer. Its number, if it had one."""
+        number = self._numbers.pop(proposal, None)
+        if number is not None:
+            self.open.pop(number, None)
+        return number
+
+    def __getitem__(self, number: str) -> Proposed:
+        found = self.open.get(int(number)) if number.isascii() and number.isdecimal() and len(number) < 20 else None
+        if found is None:
+            waiting = ", ".join(map(str, self.open)) or "none"
+            raise Mistake(f"there is no open proposal {number}: open are {waiting}")
+        return found

@@ -1,0 +1,151 @@
+"""A person's place in a space: what the commands work on, and what is shown of all that happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from mewstream.cli.terminal.arguments import Mistake
+from mewstream.cli.terminal.lines import Line, listed
+from mewstream.cli.terminal.narrator import Narrator, stamped
+from mewstream.cli.terminal.proposals import Proposals
+from mewstream.cli.terminal.screen import Screen
+from mewstream.client import events
+from mewstream.client.space import Space
+from mewstream.client.stream import Stream
+from mewstream.client.subscription import Events, Subscription
+from mewstream.protocol.errors import MewError
+
+#: Frames of one stream that a terminal shows at a time, and the seconds between two such times.
+FRAMES_AT_A_TIME = 50
+FRAMES_EVERY = 0.05
+
+
+class Session:
+    def __init__(self, space: Space, screen: Screen) -> None:
+        self.space = space
+        self.screen = screen
+        self.narrator = Narrator(space.participant)
+        self.proposals = Proposals()
+        self.tools: dict[str, list[str]] = {}
+        """Names of the tools of those who were asked for them."""
+        self.leaving = asyncio.Event()
+        self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails when something fails that nobody waits for."""
+        self._watches: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that nobody has to wait for."""
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.crash.done():
+            self.crash.set_exception(error)
+
+    # -- what commands ask for --------------------------------------------------------------------
+
+    def show(self, *lines: Line) -> None:
+        self.screen.show(*lines)
+
+    def stream(self, name: str) -> Stream:
+        found = self.space.streams.get(name)
+        if found is None:
+            raise Mistake(f"there is no open stream {name!r}: open are {', '.join(self.stream_names()) or 'none'}")
+        return found
+
+    def stream_names(self) -> Iterable[str]:
+        """Ids and aliases."""
+        for stream in self.space.streams.values():
+            yield stream.id
+            if stream.alias is not None:
+                yield stream.alias
+
+    def people(self) -> Iterable[str]:
+        """The others."""
+        return self.space.participants
+
+    # -- watching streams -------------------------------------------------------------------------
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        return tuple(self._watches)
+
+    def watch(self, name: str) -> None:
+        """Show the frames of a stream, which may be opened later."""
+        key = self._key(name)
+        if key in self._watches:
+            raise Mistake(f"{key} is watched already: /unwatch {key} ends that")
+        self._watches[key] = self.start(self._show_frames(key, self.space.subscribe(key)))
+
+    def unwatch(self, name: str) -> None:
+        key = self._key(name)
+        task = self._watches.pop(key if key in self._watches else name, None)
+        if task is None:
+            raise Mistake(f"{name} is not watched: watched are {', '.join(self._watches) or 'none'}")
+        task.cancel()
+
+    def _key(self, name: str) -> str:
+        known = self.space.streams.get(name)
+        return known.id if known is not None else name
+
+    async def _show_frames(self, key: str, subscription: Subscription) -> None:
+        """A person cannot read thousands of lines a second; a script can."""
+        skipped = 0
+        try:
+            async for frame in subscription:
+                if self.screen.is_terminal and subscription.pending >= FRAMES_AT_A_TIME:
+                    skipped += 1
+                    continue
+                self.show(self.narrator.frame(frame, skipped=skipped))
+                skipped = 0
+                if self.screen.is_terminal and not subscription.pending:
+                    await asyncio.sleep(FRAMES_EVERY)
+        except MewError:
+            pass  # the connection has ended, which the events tell
+        finally:
+            subscription.close()
+            if self._watches.get(key) is asyncio.current_task():
+                del self._watches[key]
+
+    async def finish_watching(self) -> None:
+        """Show what is still on its way from streams that have come to their end."""
+        tasks = list(self._watches.values())
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def stop_watching(self) -> None:
+        for task in list(self._watches.values()):
+            task.cancel()
+
+    # -- what happens -----------------------------------------------------------------------------
+
+    def greet(self) -> None:
+        here, streams = listed(self.people()), ", ".join(self.space.streams) or "none"
+        self.show(
+            stamped(
+                *(("good", "joined as "), self.narrator.who(self.space.participant)),
+                *(("plain", f"; here: {here}; streams: {streams}"), ("dim", "; /help says what you can type")),
+            )
+        )
+
+    async def narrate(self, news: Events) -> None:
+        async for event in news:
+            line = self.narrator.line(event, number=self._number_of(event))
+            if line is not None:
+                self.show(line)
+
+    def _number_of(self, event: events.Event) -> int | None:
+        match event:
+            case events.Proposed(sender=sender) if sender != self.space.participant:
+                return self.proposals.add(event)
+            case events.ProposalWithdrawn(proposal=id) | events.ProposalDeclined(proposal=id):
+                return self.proposals.settle(id)
+            case events.Requested(message=message) if message is not None:
+                # A request that is correlated to a proposal fulfils it.
+                for id in message.correlation_id:
+                    self.proposals.settle(id)
+        return None

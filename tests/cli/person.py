@@ -1,0 +1,100 @@
+"""A person at a real pseudo-terminal, who runs ``mewstream join``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Any
+
+import pexpect
+
+from support import TIMEOUT, GatewayProcess, token_of
+
+JOIN = ["-m", "mewstream.cli.main", "join"]
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+class Person:
+    """Types, and sees what a terminal would show, without colours and cursor movements."""
+
+    def __init__(
+        self, gateway: GatewayProcess, name: str, home: Path, *options: str, directory: Path | None = None
+    ) -> None:
+        """With ``directory`` the token is found in the space.yaml there."""
+        self.name = name
+        environment = {
+            **os.environ,
+            **({} if directory else {"MEW_TOKEN": token_of(name.replace(" ", "-"))}),
+            "TERM": "xterm-256color",
+            "XDG_STATE_HOME": str(home),
+            "TZ": "UTC",
+        }
+        self.child: pexpect.spawn[str] = pexpect.spawn(
+            sys.executable,
+            [*JOIN, "--url", gateway.ws_url, "--as", name, *options],
+            env=environment,
+            cwd=None if directory is None else str(directory),
+            encoding="utf-8",
+            codec_errors="replace",
+            dimensions=(40, 250),
+            timeout=TIMEOUT,
+        )
+        # Typing is not what is slow here.
+        self.child.delaybeforesend = None
+        self.raw = ""
+        self._seen = 0
+        self.modes_before = self.modes()
+
+    def modes(self) -> list[Any]:
+        return termios.tcgetattr(self.child.child_fd)
+
+    @property
+    def shown(self) -> str:
+        return _ESCAPES.sub("", self.raw)
+
+    def type(self, text: str) -> None:
+        self.child.send(text)
+
+    def enter(self, line: str) -> None:
+        self.type(line + "\r")
+
+    def see(self, text: str) -> str:
+        """Wait until a text is shown, after all that was seen before; the line up to and with it."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            shown = self.shown
+            place = shown.find(text, self._seen)
+            if place >= 0:
+                self._seen = place + len(text)
+                return shown[shown.rfind("\n", 0, place) + 1 : self._seen]
+            assert time.monotonic() < deadline, f"{self.name} does not see {text!r}; shown is:\n{shown[-3000:]}"
+            self._read()
+
+    async def sees(self, text: str) -> str:
+        """As :meth:`see`, while other participants of the test are awake."""
+        return await asyncio.to_thread(self.see, text)
+
+    def _read(self) -> None:
+        try:
+            self.raw += self.child.read_nonblocking(4096, timeout=0.2)
+        except pexpect.TIMEOUT:
+            pass
+        except pexpect.EOF:
+            raise AssertionError(f"{self.name} has left; shown is:\n{self.shown[-3000:]}") from None
+
+    def left(self) -> int | None:
+        """Wait until the command has ended; its exit code. The terminal must be as it was."""
+        # The pty belongs to us too, so that its modes outlive the command.
+        self.raw += self.child.read() or ""
+        assert "Traceback" not in self.shown, self.shown
+        self.child.wait()
+        code: int | None = self.child.exitstatus
+        return code
+
+    def close(self) -> None:
+        self.child.close(force=True)

@@ -43,6 +43,8 @@ bench-sdk: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m mewstream.protocol.diagram docs/stream-states.md
+	$(BIN)/python -m mewstream.pipeline.tables docs/tables.md
+	$(BIN)/python docs/modules.py docs/modules.md
 
 serve: $(STAMP)
 	$(BIN)/mewstream serve --config examples/space.yaml --data data

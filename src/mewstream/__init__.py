@@ -33,6 +33,7 @@ from mewstream.protocol.errors import (
 
 if TYPE_CHECKING:
     from mewstream.client import (
+        AnswerLost,
         Backoff,
         ConnectError,
         Connecting,
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
         Stream,
         Streams,
         Subscription,
+        SubscriptionEnded,
+        UnknownRefusal,
         connect,
         events,
     )
@@ -87,6 +90,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExists",
+    "AnswerLost",
     "Backoff",
     "CapabilitiesChanged",
     "CapabilityViolation",
@@ -143,9 +147,11 @@ __all__ = [
     "StreamStarted",
     "Streams",
     "Subscription",
+    "SubscriptionEnded",
     "TargetNotFound",
     "Unauthorized",
     "UnauthorizedStreamWrite",
+    "UnknownRefusal",
     "ValidationFailed",
     "WriteGranted",
     "WriteRevoked",

@@ -16,11 +16,14 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mewstream.client import connecting
 from mewstream.client import events as told
 from mewstream.client import space as client
+from mewstream.client.errors import ConnectionClosed, McpError, SubscriptionEnded
 from mewstream.client.frame import Frame
 from mewstream.client.mcp import Handler
 from mewstream.client.messages import Message
@@ -31,7 +34,6 @@ from mewstream.client.stream import Stream as AsyncStream
 from mewstream.client.subscription import Events as AsyncEvents
 from mewstream.client.subscription import Subscription as AsyncSubscription
 from mewstream.client.view import Participants
-from mewstream.protocol.errors import MewError
 
 if TYPE_CHECKING:
     import ssl as ssl_module
@@ -49,22 +51,38 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._is_stopping = False
         self._thread = threading.Thread(target=self._serve, name="mewstream-sync", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.close()
+        try:
+            self._loop.run_forever()
+            # Whoever still waits in another thread must not wait for ever.
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        finally:
+            asyncio.set_event_loop(None)
+            self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Carry it out in the thread and wait. An interrupt cancels it."""
-        if self._loop.is_closed() or not self._thread.is_alive():
+        if threading.current_thread() is self._thread:
             work.close()
-            raise MewError("this space was closed: connect again")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise RuntimeError("this would wait for itself: in async code use mewstream.connect, not mewstream.sync")
+        with self._lock:
+            if self._is_stopping:
+                work.close()
+                raise _closed()
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise _closed() from None
         except BaseException:
             future.cancel()
             raise
@@ -75,10 +93,20 @@ class _Loop:
 
         return self.run(work())
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
+
     def stop(self) -> None:
-        if self._loop.is_running():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+        with self._lock:
+            if not self._is_stopping:
+                self._is_stopping = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+def _closed() -> ConnectionClosed:
+    return ConnectionClosed("this space was closed here", code=1000)
 
 
 class Stream:
@@ -103,6 +131,18 @@ class Stream:
     @property
     def authorized_readers(self) -> list[str] | None:
         return self._stream.authorized_readers
+
+    @property
+    def owner_connected(self) -> bool:
+        return self._stream.owner_connected
+
+    @property
+    def created(self) -> str | None:
+        return self._stream.created
+
+    @property
+    def is_announced(self) -> bool:
+        return self._stream.is_announced
 
     @property
     def status(self) -> str:
@@ -234,7 +274,7 @@ class _Feed:
         return self._feed.dropped
 
     def close(self) -> None:
-        with contextlib.suppress(MewError):
+        with contextlib.suppress(ConnectionClosed):  # then it has ended
             self._loop.call(self._feed.close)
 
     def __exit__(
@@ -257,14 +297,19 @@ class Subscription(_Feed):
         return self
 
     def __next__(self) -> Frame:
-        return self.receive()
+        try:
+            return self._loop.run(self._frames.receive())
+        except SubscriptionEnded:
+            raise StopIteration from None
+        except ConnectionClosed as error:
+            if error.code == 1000:
+                raise StopIteration from None
+            raise
 
     def receive(self, timeout: float | None = None) -> Frame:
-        """The next frame; :class:`TimeoutError` when none comes in time."""
-        try:
-            return self._loop.run(_within(self._frames.__anext__(), timeout))
-        except StopAsyncIteration:
-            raise StopIteration from None
+        """The next frame. Raises :class:`RequestTimeout` when none comes in time, and
+        :class:`SubscriptionEnded` when none will."""
+        return self._loop.run(self._frames.receive(timeout))
 
 
 class Events(_Feed):
@@ -281,21 +326,32 @@ class Events(_Feed):
         return self
 
     def __next__(self) -> told.Event:
-        return self.receive()
+        try:
+            return self._loop.run(self._events.receive())
+        except SubscriptionEnded:
+            raise StopIteration from None
+        except ConnectionClosed as error:
+            if error.code == 1000:
+                raise StopIteration from None
+            raise
 
     def receive(self, timeout: float | None = None) -> told.Event:
-        """The next event; :class:`TimeoutError` when none comes in time."""
-        try:
-            return self._loop.run(_within(self._events.__anext__(), timeout))
-        except StopAsyncIteration:
-            raise StopIteration from None
+        """The next event. Raises :class:`RequestTimeout` when none comes in time, and
+        :class:`SubscriptionEnded` when none will."""
+        return self._loop.run(self._events.receive(timeout))
 
 
 class Proposal:
+    """See :class:`mewstream.client.proposals.Proposal`."""
+
     def __init__(self, loop: _Loop, proposal: AsyncProposal) -> None:
         self._loop = loop
         self._proposal = proposal
         self.id = proposal.id
+
+    @property
+    def is_settled(self) -> bool:
+        return self._proposal.is_settled
 
     def result(self, *, timeout: float | None = None) -> Any:
         return self._loop.run(self._proposal.result(timeout=timeout))
@@ -343,6 +399,10 @@ class Space:
     def is_closed(self) -> bool:
         return self._space.is_closed
 
+    @property
+    def error(self) -> ConnectionClosed | None:
+        return self._space.error
+
     def __repr__(self) -> str:
         return repr(self._space)
 
@@ -357,6 +417,7 @@ class Space:
         formats: Sequence[Format | Mapping[str, Any]] | None = None,
         auto_grant: Sequence[str] | None = None,
         validate: bool = False,
+        enforce_formats: bool = False,
         **fields: Any,
     ) -> Stream:
         opening = self._space.open_stream(
@@ -368,6 +429,7 @@ class Space:
             formats=formats,
             auto_grant=auto_grant,
             validate=validate,
+            enforce_formats=enforce_formats,
             **fields,
         )
         return Stream(self._loop, self._loop.run(opening._open()))
@@ -384,6 +446,7 @@ class Space:
         metadata: Mapping[str, Any] | None = None,
         auto_grant: Sequence[str] | None = None,
         validate: bool = False,
+        enforce_formats: bool = False,
         **fields: Any,
     ) -> Stream:
         opening = self._space.announce(
@@ -396,6 +459,7 @@ class Space:
             metadata=metadata,
             auto_grant=auto_grant,
             validate=validate,
+            enforce_formats=enforce_formats,
             **fields,
         )
         return Stream(self._loop, self._loop.run(opening._open()))
@@ -453,8 +517,8 @@ class Space:
     def reject(self, proposal: told.Proposed | str, *, reason: str | None = None) -> None:
         self._loop.run(self._space.reject(proposal, reason=reason))
 
-    def respond(self, request: told.Requested, result: Any = None) -> None:
-        self._loop.run(self._space.respond(request, result))
+    def respond(self, request: told.Requested, result: Any = None, *, error: McpError | None = None) -> None:
+        self._loop.run(self._space.respond(request, result, error=error))
 
     def invite(self, participant: str, *, capabilities: Sequence[Any] | None = None) -> Invitation:
         return self._loop.run(self._space.invite(participant, capabilities=capabilities))
@@ -480,18 +544,20 @@ class Space:
     def flush(self) -> None:
         self._loop.run(self._space.flush())
 
+    def wait_closed(self) -> None:
+        with contextlib.suppress(ConnectionClosed):  # closed here, by another thread
+            self._loop.run(self._space.wait_closed())
+
     def drain(self) -> None:
-        self._finish(self._space.drain())
+        self._finish(self._space.drain)
 
     def close(self) -> None:
-        self._finish(self._space.close())
+        self._finish(self._space.close)
 
-    def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+    def _finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            self._loop.run(work)
-        except MewError:
-            if not self._space.is_closed:
-                raise
+            if not self._loop.is_stopping:
+                self._loop.run(work())
         finally:
             self._loop.stop()
 
@@ -501,7 +567,7 @@ class Space:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._finish(self._space.__aexit__(kind, error, traceback))
+        self._finish(self._space.drain if error is None else self._space.close)
 
 
 def connect(
@@ -516,7 +582,7 @@ def connect(
     request_timeout: float = client.REQUEST_SECONDS,
 ) -> Space:
     """Join a space; see :func:`mewstream.connect`. Use it with ``with``, or call ``drain()`` at the end."""
-    connecting = client.connect(
+    joining = connecting.connect(
         url,
         space=space,
         participant=participant,
@@ -528,12 +594,7 @@ def connect(
     )
     loop = _Loop()
     try:
-        return Space(loop, loop.run(connecting.make()))
+        return Space(loop, loop.run(joining.make()))
     except BaseException:
         loop.stop()
         raise
-
-
-async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
-    async with asyncio.timeout(seconds):
-        return await work

@@ -14,17 +14,10 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mewstream.cli.journal_output import (
-    age,
-    complain,
-    data_option,
-    open_reader,
-    print_table,
-    progress,
-    quietly,
-    size,
-)
+from mewstream.cli.journal_output import data_option, open_reader
 from mewstream.cli.journal_records import cat, export
+from mewstream.cli.output import complain, print_table, progress, quietly
+from mewstream.cli.values import age, size
 from mewstream.gateway.identity import InvitedTokens
 from mewstream.journal.erase import ERASED, erase, refuse_damaged, survey
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse

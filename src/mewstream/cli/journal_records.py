@@ -15,7 +15,9 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import msgspec
 
-from mewstream.cli.journal_output import complain, data_option, moment, open_reader, printable, quietly
+from mewstream.cli.journal_output import data_option, open_reader
+from mewstream.cli.output import complain, printable, quietly
+from mewstream.cli.values import moment
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.export import Chosen, Scan, Selection, as_objects, history_lines, json_lines, write_parquet
 

@@ -7,19 +7,31 @@ import sys
 import click
 
 import mewstream
-from mewstream.cli.journal import journal
-from mewstream.cli.serve import serve
-from mewstream.protocol.errors import MewError
+from mewstream.cli.commands import COMMANDS, LazyGroup
+from mewstream.protocol.errors import MewError, PeerError
+
+OK, REFUSED, WRONG_USAGE, NO_CONNECTION, INTERRUPTED = 0, 1, 2, 3, 130
+
+_EPILOG = """\b
+Exit codes:
+  0    done
+  1    refused: by the gateway, or by another participant
+  2    wrong usage or configuration
+  3    no connection, or it was lost
+  130  interrupted by Ctrl-C
+  143  ended by SIGTERM
+"""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(mewstream.__version__, prog_name="mewstream")
 def cli() -> None:
     """MEW Protocol streams: a gateway for humans, agents and game servers in one space."""
-
-
-cli.add_command(serve)
-cli.add_command(journal)
 
 
 def main() -> None:
@@ -29,13 +41,30 @@ def main() -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.Abort:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
+    except click.exceptions.NoArgsIsHelpError as mistake:
+        click.echo(mistake.format_message(), err=True)
+        sys.exit(WRONG_USAGE)
     except click.ClickException as mistake:
         click.echo(f"mewstream: {mistake.format_message()}", err=True)
-        sys.exit(2)
-    except MewError as mistake:
-        click.echo(f"mewstream: {mistake}", err=True)
-        sys.exit(2)
+        sys.exit(WRONG_USAGE)
+    except MewError as error:
+        click.echo(f"mewstream: {error}", err=True)
+        sys.exit(exit_code(error))
+
+
+def exit_code(error: MewError) -> int:
+    if isinstance(error, PeerError):
+        return REFUSED
+    errors = sys.modules.get("mewstream.client.errors")
+    if errors is None:
+        return WRONG_USAGE  # nothing of the client was loaded, so the error is none of its
+    if isinstance(error, errors.JoinRefused | errors.McpError | errors.ProposalRejected):
+        return REFUSED
+    lost = (errors.ConnectError, errors.ConnectionClosed, errors.FramesUnconfirmed)
+    if isinstance(error, (*lost, errors.AnswerLost, errors.RequestTimeout)):
+        return NO_CONNECTION
+    return WRONG_USAGE
 
 
 if __name__ == "__main__":

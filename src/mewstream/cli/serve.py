@@ -45,7 +45,11 @@ from mewstream.protocol.errors import ConfigError
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate chain: serve https and wss.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="PEM key of the certificate.")
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What is logged, to stderr.",
 )
 def serve(
     configs: tuple[Path, ...],

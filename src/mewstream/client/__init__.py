@@ -2,7 +2,9 @@
 
 from mewstream.client import events
 from mewstream.client.backoff import Backoff
+from mewstream.client.connecting import Connecting, connect
 from mewstream.client.errors import (
+    AnswerLost,
     ConnectError,
     ConnectionClosed,
     FramesUnconfirmed,
@@ -10,16 +12,19 @@ from mewstream.client.errors import (
     McpError,
     ProposalRejected,
     RequestTimeout,
+    SubscriptionEnded,
+    UnknownRefusal,
 )
 from mewstream.client.frame import Frame
 from mewstream.client.messages import Message
 from mewstream.client.proposals import Proposal
-from mewstream.client.space import Connecting, Invitation, Space, connect
+from mewstream.client.space import Invitation, Space
 from mewstream.client.stream import Format, Stream
 from mewstream.client.subscription import Events, Subscription
 from mewstream.client.view import Participant, Participants, Streams
 
 __all__ = [
+    "AnswerLost",
     "Backoff",
     "ConnectError",
     "Connecting",
@@ -41,6 +46,8 @@ __all__ = [
     "Stream",
     "Streams",
     "Subscription",
+    "SubscriptionEnded",
+    "UnknownRefusal",
     "connect",
     "events",
 ]

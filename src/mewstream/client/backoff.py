@@ -16,10 +16,14 @@ class Backoff:
     attempts: int | None = None
     """After so many failures in a row it is given up; None: never."""
 
+    def __post_init__(self) -> None:
+        if self.first < 0 or self.most < 0:
+            raise ValueError(f"a backoff of {self.first} to {self.most} seconds: expected no negative times")
+
     def delay(self, attempt: int) -> float:
         """Before attempt 0, 1, 2, ..."""
         bound = min(self.most, self.first * 2.0 ** min(attempt, 60))
         return random.uniform(0, bound)  # noqa: S311  # spreading load is no secret
 
-    def is_over(self, attempt: int) -> bool:
-        return self.attempts is not None and attempt >= self.attempts
+    def is_over(self, failures: int) -> bool:
+        return self.attempts is not None and failures >= self.attempts

@@ -5,7 +5,9 @@ MewError
 │   └── JoinRefused        wrong token, unknown space, ...: trying again will not help
 ├── ConnectionClosed       the connection has ended for good
 ├── FramesUnconfirmed      the connection was lost before the gateway confirmed what we sent
+├── AnswerLost             the connection was lost before a request was answered, and it cannot be repeated
 ├── RequestTimeout         nobody answered in time
+├── SubscriptionEnded      there is nothing more to receive
 ├── McpError               the other side answered a request with an error
 ├── ProposalRejected       another participant rejected a proposal
 └── PeerError              the gateway refused something; one class per wire code,
@@ -38,6 +40,10 @@ class ConnectionClosed(MewError):
         super().__init__(message)
         self.code = code
 
+    def again(self) -> ConnectionClosed:
+        """A new one: an exception that is raised twice collects the tracebacks of both."""
+        return ConnectionClosed(str(self), code=self.code)
+
 
 class FramesUnconfirmed(MewError):
     """The connection was lost before the gateway confirmed the last ``count`` frames: it may have them or not."""
@@ -45,6 +51,15 @@ class FramesUnconfirmed(MewError):
     def __init__(self, count: int) -> None:
         super().__init__(f"the connection was lost before the gateway confirmed the last {count} frames")
         self.count = count
+
+
+class AnswerLost(MewError):
+    """The connection was lost before the answer came. A gateway of ours is asked again by itself; this one
+    would not know the repetition from a new request, so nobody knows whether it was carried out."""
+
+
+class SubscriptionEnded(MewError):
+    """The stream has ended, or the subscription was closed: ``receive()`` has nothing more to give."""
 
 
 class RequestTimeout(MewError, TimeoutError):
@@ -73,27 +88,16 @@ class UnknownRefusal(PeerError):
     """A refusal with a code that this version does not know."""
 
 
-def _classes(root: type[PeerError]) -> dict[str, type[PeerError]]:
-    found = {}
-    for each in root.__subclasses__():
-        if each is not UnknownRefusal:
-            found[each.code] = each
-    return found
-
-
-_BY_CODE = _classes(PeerError)
+_BY_CODE = {each.code: each for each in PeerError.__subclasses__() if each is not UnknownRefusal}
 
 
 def refusal(payload: dict[str, Any]) -> PeerError:
-    """The exception for the payload of a ``system/error``."""
-    details = {key: value for key, value in payload.items() if key not in ("error", "message")}
+    """The exception for the payload of a ``system/error``, whatever is in it."""
     code = str(payload.get("error", "unknown"))
     message = str(payload.get("message") or payload.get("reason") or code)
-    kind = _BY_CODE.get(code)
-    if kind is None:
-        unknown = UnknownRefusal(message, **details)
-        unknown.code = code  # type: ignore[misc]  # it differs from one to the next
-        return unknown
-    if kind is LimitExceeded:
-        details.setdefault("limit", "unknown")
-    return kind(message, **details)
+    kind = _BY_CODE.get(code, UnknownRefusal)
+    error = kind(message, limit=str(payload.get("limit"))) if kind is LimitExceeded else kind(message)
+    if kind is UnknownRefusal:
+        error.code = code  # type: ignore[misc]  # it differs from one to the next
+    error.details = {key: value for key, value in payload.items() if key not in ("error", "message")}
+    return error

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import builtins
+from typing import Any, TypeVar, overload
 
 import msgspec
 
+from mewstream.client import loose
 from mewstream.client.messages import Message
-from mewstream.protocol import frames
+from mewstream.protocol.errors import FormatViolation
 
-_decode_json = msgspec.json.decode
+T = TypeVar("T")
+
+#: More digits than this are no position.
+_SEQ_DIGITS = 19
 
 
 class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -42,29 +47,46 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def seq(self) -> int | None:
         """Its position in the space; None where the gateway does not tell."""
-        head = self._head()
-        return int(head[1]) if len(head) == 3 else None
+        seq = self._head()[1]
+        return int(seq) if seq else None
 
     @property
     def writer(self) -> str | None:
         """Who wrote it; None where the gateway does not tell."""
-        head = self._head()
-        return head[2] if len(head) == 3 else None
+        return self._head()[2] or None
 
-    def _head(self) -> list[str]:
+    def _head(self) -> tuple[str, str, str]:
         """``#<stream_id>#<data>``, or ``#<stream_id>|<seq>|<writer>#<data>``."""
-        return self._message[1 : self._message.find(b"#", 1)].decode().split("|")
+        head = self._message[1 : self._message.find(b"#", 1)].decode(errors="replace")
+        parts = head.split("|")
+        if len(parts) == 3 and (not parts[1] or (parts[1].isdecimal() and len(parts[1]) <= _SEQ_DIGITS)):
+            return parts[0], parts[1], parts[2]
+        return head, "", ""
 
     @property
     def text(self) -> str:
         return self.data.decode()
 
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, type: builtins.type[T]) -> T: ...
+
     def json(self, type: Any = Any) -> Any:
-        """The data as JSON; ``type`` may be anything that msgspec decodes into."""
-        return _decode_json(self.data, type=type)
+        """The data as JSON; ``type`` may be anything that msgspec decodes into, such as a dataclass.
+        Raises :class:`FormatViolation` where it is not that."""
+        try:
+            return msgspec.json.decode(self.data, type=type)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            text = f"a frame of {self.stream} from {self.writer or 'somebody'} is not what was expected: {error}"
+            raise FormatViolation(text, stream_id=self.stream) from None
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def __bool__(self) -> bool:
+        return True  # an empty frame is a frame
 
     def __bytes__(self) -> bytes:
         return self.data
@@ -77,14 +99,22 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
 def from_message(message: Message, gap: int) -> Frame:
     """A ``stream/data`` envelope."""
     content = msgspec.json.encode(message.payload.get("content"))
-    if message.seq is None:
-        raw = frames.frame(message.stream_id, content)
-    else:
-        raw = frames.frame_with_position(message.stream_id, message.seq, message.sender, content)
-    format_id = message.payload.get("format_id")
-    return Frame(raw, True, gap, sequence_of(message), format_id if isinstance(format_id, str) else None)
+    seq = "" if message.seq is None else message.seq
+    head = f"#{_name(message.stream_id)}|{seq}|{_name(message.sender)}#"
+    format_id = loose.text(message.payload.get("format_id"))
+    return Frame(head.encode("utf-8", "replace") + content, True, gap, sequence_of(message), format_id)
+
+
+def _name(name: str) -> str:
+    """No name has these; one that does must not pass for something else."""
+    return name.replace("#", "?").replace("|", "?")
 
 
 def sequence_of(message: Message) -> int | None:
-    sequence = message.payload.get("sequence")
-    return sequence if isinstance(sequence, int) else None
+    return loose.number(message.payload.get("sequence"))
+
+
+def seq_of(frame: bytes) -> int:
+    """The position in a raw frame that has one."""
+    parts = frame[: frame.find(b"#", 1)].split(b"|", 2)
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdigit() and len(parts[1]) <= _SEQ_DIGITS else 0

@@ -4,36 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mewstream.client import loose
 from mewstream.client.errors import McpError
 from mewstream.client.events import Requested
 from mewstream.protocol.errors import MewError
-from mewstream.protocol.formats import checker_for
+from mewstream.protocol.formats import FormatChecker
 
 if TYPE_CHECKING:
+    from mewstream.client.messages import Message
     from mewstream.client.space import Space
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
-BUSY = -32000
+SERVER_ERROR = -32000
 
-#: Calls that are carried out at the same time, and those that may wait besides.
+#: Calls that are carried out at the same time, those that may wait besides, and those that are told no.
 MAX_RUNNING = 64
 MAX_WAITING = 1000
+MAX_REFUSED = 1000
 
 Handler = Callable[..., Any | Awaitable[Any]]
 
+logger = logging.getLogger("mewstream.client")
 
-class _Tool(msgspec.Struct):
-    name: str
-    handler: Handler
-    schema: dict[str, Any]
-    description: str | None
+
+class _Tool:
+    def __init__(self, name: str, handler: Handler, schema: dict[str, Any], description: str | None) -> None:
+        self.name = name
+        self.handler = handler
+        self.schema = schema
+        self.description = description
+        self.checker = FormatChecker({"id": name, "schema": schema})
 
     def described(self) -> dict[str, Any]:
         described: dict[str, Any] = {"name": self.name, "inputSchema": self.schema}
@@ -49,11 +57,13 @@ class Tools:
     def __init__(self, space: Space) -> None:
         self._space = space
         self._tools: dict[str, _Tool] = {}
-        self._running: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(MAX_RUNNING)
 
     def add(self, name: str, handler: Handler, schema: dict[str, Any] | None, description: str | None) -> None:
-        doc = inspect.getdoc(handler)
+        if not callable(handler):
+            raise TypeError(f"the handler of the tool {name} is of the type {type(handler).__name__}, not a function")
+        doc = inspect.getdoc(handler) if inspect.isroutine(handler) else None
         self._tools[name] = _Tool(name, handler, schema or {"type": "object"}, description or doc)
 
     def received(self, request: Requested) -> None:
@@ -62,40 +72,52 @@ class Tools:
             return
         if request.method not in ("tools/list", "tools/call"):
             return
-        task = asyncio.get_running_loop().create_task(self._answer(request))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        waiting = len(self._tasks)
+        if waiting < MAX_RUNNING + MAX_WAITING:
+            work = self._answer(request)
+        elif waiting < MAX_RUNNING + MAX_WAITING + MAX_REFUSED:
+            work = self._respond(
+                request, error=McpError("too many calls are waiting: try again later", code=SERVER_ERROR)
+            )
+        else:
+            return  # a flood: even to say no would cost memory without end
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, request: Requested) -> None:
+        error: McpError | None = None
+        result = None
         try:
-            if len(self._running) > MAX_WAITING:
-                raise McpError("too many calls are waiting: try again later", code=BUSY)
             async with self._turns:
                 result = await self._carry_out(request)
-            await self._space.respond(request, result)
-        except McpError as error:
-            await self._fail(request, error)
-        except MewError:
-            pass  # the connection is gone: nobody waits for the answer any more
-        except Exception as error:
-            await self._fail(request, McpError(f"{type(error).__name__}: {error}", code=INTERNAL_ERROR))
+            msgspec.json.encode(result)
+        except McpError as failure:
+            error = failure
+        except Exception as failure:
+            logger.exception("a tool of ours failed")
+            error = McpError(f"{type(failure).__name__}: {failure}", code=INTERNAL_ERROR)
+        await self._respond(request, result, error=error)
 
-    async def _fail(self, request: Requested, error: McpError) -> None:
+    async def _respond(self, request: Requested, result: Any = None, *, error: McpError | None = None) -> None:
         try:
-            await self._space.respond(request, error=error)
-        except MewError:
-            pass
+            await self._space.respond(request, result, error=error)
+        except MewError as failure:
+            logger.info("an answer to %s could not be sent: %s", request.sender, failure)
 
     async def _carry_out(self, request: Requested) -> Any:
         if request.method == "tools/list":
             return {"tools": [tool.described() for tool in self._tools.values()]}
-        params = request.params if isinstance(request.params, dict) else {}
+        params = loose.as_object(request.params)
         tool = self._tools.get(str(params.get("name")))
         if tool is None:
             known = ", ".join(self._tools)
             raise McpError(f"there is no tool {params.get('name')!r}: there are {known}", code=METHOD_NOT_FOUND)
-        arguments = params.get("arguments") or {}
-        problems = checker_for({"id": tool.name, "schema": tool.schema}).problems(arguments)
+        arguments = params.get("arguments")
+        arguments = {} if arguments is None else arguments
+        problems = tool.checker.problems(arguments)
+        if not problems and not isinstance(arguments, dict):
+            problems = ["expected an object with the arguments by name"]
         if problems:
             raise McpError(f"the arguments of {tool.name} are wrong: {problems[0]}", code=INVALID_PARAMS, data=problems)
         if inspect.iscoroutinefunction(tool.handler):
@@ -107,7 +129,7 @@ class Tools:
         return _content(found)
 
     def cancel(self) -> None:
-        for task in self._running:
+        for task in self._tasks:
             task.cancel()
 
 
@@ -120,3 +142,18 @@ def _content(found: Any) -> Any:
     if not isinstance(found, str) and found is not None:
         result["structuredContent"] = found if isinstance(found, dict) else {"result": found}
     return result
+
+
+def result_of(response: Message) -> Any:
+    """The result in an ``mcp/response``, or the error in it as an exception."""
+    payload = response.payload
+    error = payload.get("error")
+    if error is None:
+        return payload.get("result", payload)
+    described = error if isinstance(error, dict) else {"message": str(error)}
+    code = loose.number(described.get("code"))
+    raise McpError(
+        str(described.get("message") or "the request failed"),
+        code=SERVER_ERROR if code is None else code,
+        data=described.get("data"),
+    )

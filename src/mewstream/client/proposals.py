@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
 
-from mewstream.client.errors import ConnectionClosed, ProposalRejected
+from mewstream.client.errors import ConnectionClosed, ProposalRejected, RequestTimeout
+from mewstream.client.mcp import result_of
 from mewstream.client.messages import Message
 from mewstream.protocol import kinds
 
 if TYPE_CHECKING:
     from mewstream.client.space import Space
 
+#: Requests that claim to fulfil proposals of ours; the oldest are forgotten.
+_MAX_REQUESTS = 1000
+
 
 class Proposal:
     """A request that we have proposed. Somebody who may make it fulfils it, or rejects it."""
 
-    def __init__(self, id: str, space: Space) -> None:
+    def __init__(self, id: str, space: Space, to: Collection[str]) -> None:
         self.id = id
         self._space = space
+        self._to = to
         self._outcome: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         # Nobody has to wait for the outcome.
         self._outcome.add_done_callback(lambda outcome: outcome.cancelled() or outcome.exception())
@@ -29,17 +37,16 @@ class Proposal:
 
     async def result(self, *, timeout: float | None = None) -> Any:
         """Wait for the result. Raises :class:`ProposalRejected`, or the error of whoever carried it out."""
-        from mewstream.client.space import result_of
-
-        async with asyncio.timeout(timeout):
-            return result_of(await asyncio.shield(self._outcome))
+        try:
+            async with asyncio.timeout(timeout):
+                return result_of(await asyncio.shield(self._outcome))
+        except TimeoutError:
+            raise RequestTimeout(f"nobody fulfilled or rejected the proposal within {timeout:g} seconds") from None
 
     async def withdraw(self, *, reason: str | None = None) -> None:
-        """Take it back."""
-        self._space._proposals.forget(self.id)
+        """Take it back. Whoever waits for the result gets :class:`ProposalRejected`, by ourselves."""
         await self._space._about(kinds.MCP_WITHDRAW, self.id, reason)
-        if not self._outcome.done():
-            self._outcome.cancel()
+        self._fail(ProposalRejected("the proposal was withdrawn", by=self._space.participant))
 
     def _settle(self, response: Message) -> None:
         if not self._outcome.done():
@@ -50,39 +57,52 @@ class Proposal:
             self._outcome.set_exception(error)
 
 
+class _Fulfilment(NamedTuple):
+    proposal: str
+    to: frozenset[str]
+
+
 class Proposals:
-    """Those that wait for an outcome, and the requests by which others fulfil them."""
+    """Those that somebody may still wait for, and the requests by which others fulfil them."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Proposal] = {}
-        self._requests: dict[str, str] = {}
+        self._open: WeakValueDictionary[str, Proposal] = WeakValueDictionary()
+        self._requests: OrderedDict[str, _Fulfilment] = OrderedDict()
 
-    def add(self, id: str, space: Space) -> Proposal:
-        proposal = self._open[id] = Proposal(id, space)
+    def add(self, id: str, space: Space, to: Collection[str]) -> Proposal:
+        proposal = self._open[id] = Proposal(id, space, to)
         return proposal
-
-    def forget(self, id: str) -> None:
-        self._open.pop(id, None)
-        self._requests = {request: known for request, known in self._requests.items() if known != id}
 
     def received(self, message: Message) -> None:
         if not self._open or not message.correlation_id:
             return
         for id in message.correlation_id:
             if message.kind == kinds.MCP_REQUEST and id in self._open:
-                self._requests[message.id] = id
+                self._requests[message.id] = _Fulfilment(id, frozenset(message.to))
+                if len(self._requests) > _MAX_REQUESTS:
+                    self._requests.popitem(last=False)
             elif message.kind == kinds.MCP_RESPONSE:
-                proposal = self._open.get(self._requests.get(id, id))
+                self._answered(id, message)
+            elif message.kind == kinds.MCP_REJECT:
+                proposal = self._open.get(id)
                 if proposal is not None:
-                    proposal._settle(message)
-                    self.forget(proposal.id)
-            elif message.kind == kinds.MCP_REJECT and id in self._open:
-                reason = message.payload.get("reason") or "no reason was given"
-                text = f"{message.sender} rejected the proposal: {reason}"
-                self._open[id]._fail(ProposalRejected(text, by=message.sender))
-                self.forget(id)
+                    reason = message.payload.get("reason") or "no reason was given"
+                    text = f"{message.sender} rejected the proposal: {reason}"
+                    proposal._fail(ProposalRejected(text, by=message.sender))
+
+    def _answered(self, id: str, response: Message) -> None:
+        """Everyone may send an answer; it counts from those who were asked."""
+        fulfilment = self._requests.get(id)
+        if fulfilment is not None and response.sender in fulfilment.to:
+            proposal = self._open.get(fulfilment.proposal)
+            del self._requests[id]
+        else:
+            proposal = self._open.get(id)
+            if proposal is not None and response.sender not in proposal._to:
+                return
+        if proposal is not None:
+            proposal._settle(response)
 
     def fail(self, error: ConnectionClosed) -> None:
-        for proposal in self._open.values():
-            proposal._fail(error)
-        self._open.clear()
+        for proposal in list(self._open.values()):
+            proposal._fail(error.again())

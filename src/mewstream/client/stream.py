@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mewstream.client import messages
+from mewstream.client import loose, messages
+from mewstream.client.confirming import Tally
+from mewstream.client.errors import RequestTimeout
 from mewstream.client.subscription import Subscription
 from mewstream.protocol import kinds
 from mewstream.protocol.errors import (
     FormatRequired,
     FormatViolation,
     InvalidOperation,
+    MewError,
     PeerError,
     StreamNotFound,
+    Unauthorized,
     UnauthorizedStreamWrite,
 )
-from mewstream.protocol.formats import checker_for
+from mewstream.protocol.formats import FormatChecker
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,34 +57,37 @@ class Stream:
 
     def __init__(self, space: Space, described: dict[str, Any]) -> None:
         self._space = space
-        self._described = described
-        self._status: str = str(described.get("status") or LIVE)
+        self._id = str(described["stream_id"])
+        self._described: dict[str, Any] = {}
+        self._describe_again(described)
         self._sequence = 0
+        self._tally = Tally()
         self._validates = False
+        self._checkers: dict[str, FormatChecker] = {}
         self._refusal: PeerError | None = None
         self._opened_by: set[str] = set()
         """Ids of the messages that opened it, by which a close may name it."""
-        self._wire_id = f"#{self.id}#".encode()
+        self._wire_id = f"#{self._id}#".encode("utf-8", "replace")
 
     # -- what is known ----------------------------------------------------------------------------
 
     @property
     def id(self) -> str:
-        return str(self._described["stream_id"])
+        return self._id
 
     @property
     def owner(self) -> str:
-        return str(self._described.get("owner") or "")
+        return loose.text(self._described.get("owner")) or ""
 
     @property
     def authorized_writers(self) -> list[str]:
-        return list(self._described.get("authorized_writers") or ())
+        return loose.texts(self._described.get("authorized_writers"))
 
     @property
     def authorized_readers(self) -> list[str] | None:
         """None: everyone reads."""
         readers = self._described.get("authorized_readers")
-        return None if readers is None else list(readers)
+        return None if readers is None else loose.texts(readers)
 
     @property
     def owner_connected(self) -> bool:
@@ -100,24 +108,24 @@ class Stream:
 
     @property
     def alias(self) -> str | None:
-        return self._described.get("alias")
+        return loose.text(self._described.get("alias"))
 
     @property
     def namespace(self) -> str | None:
-        return self._described.get("namespace")
+        return loose.text(self._described.get("namespace"))
 
     @property
     def created(self) -> str | None:
-        return self._described.get("created")
+        return loose.text(self._described.get("created"))
 
     @property
     def formats(self) -> list[dict[str, Any]]:
-        return list(self._described.get("formats") or ())
+        return loose.objects(self._described.get("formats"))
 
     @property
     def conditions(self) -> dict[str, Any]:
         """Of the writers whose right is conditional."""
-        return dict(self._described.get("conditions") or {})
+        return dict(loose.as_object(self._described.get("conditions")))
 
     @property
     def is_announced(self) -> bool:
@@ -126,11 +134,11 @@ class Stream:
 
     @property
     def description(self) -> str | None:
-        return self._described.get("description")
+        return loose.text(self._described.get("description"))
 
     @property
     def content_type(self) -> str | None:
-        return self._described.get("content_type")
+        return loose.text(self._described.get("content_type"))
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -166,16 +174,14 @@ class Stream:
             raise TypeError("a raw frame cannot say its format: send it with numbered=True")
         body = _encoded(data)
         if self._validates and self.formats:
-            if len(self.formats) > 1:
-                raise FormatRequired(f"{self.id} has several formats: say which by format=", stream_id=self.id)
-            self._raise_problems(self.formats[0], checker_for(self.formats[0]).problems_in(body, text=not is_binary))
-        await self._space._send_frame(self._wire_id + body, is_text=not is_binary)
+            name = self._format(None)
+            self._raise_problems(name, self._checkers[name].problems_in(body, text=not is_binary))
+        await self._space._link.send_frame(self._wire_id + body, self._tally, is_text=not is_binary)
 
     async def _send_numbered(self, content: Any, format: str | None) -> None:
         if self._validates and self.formats:
-            descriptor = self._descriptor(format)
-            plain = msgspec.to_builtins(content)
-            self._raise_problems(descriptor, checker_for(descriptor).problems(plain))
+            name = self._format(format)
+            self._raise_problems(name, self._checkers[name].problems(msgspec.to_builtins(content)))
         self._sequence += 1
         payload: dict[str, Any] = {
             "stream": {"stream_id": self.id},
@@ -184,37 +190,37 @@ class Stream:
         }
         if format is not None:
             payload["format_id"] = format
-        body = messages.encode(kinds.STREAM_DATA, payload, id=self._space._next_id())
-        await self._space._send_frame(body, is_text=True)
+        body = messages.encode(kinds.STREAM_DATA, payload, id=self._space._calls.next_id())
+        await self._space._link.send_frame(body, self._tally, is_text=True)
 
-    def _descriptor(self, format: str | None) -> dict[str, Any]:
-        known = {each["id"]: each for each in self.formats}
+    def _format(self, format: str | None) -> str:
+        """Which format is meant; there is a checker for it then."""
+        known = {str(each.get("id")): each for each in self.formats}
         if format is None:
             if len(known) > 1:
-                raise FormatRequired(f"{self.id} has the formats {', '.join(known)}: say which by format=")
-            return next(iter(known.values()))
+                raise FormatRequired(
+                    f"{self.id} has the formats {', '.join(known)}: say which by format=", stream_id=self.id
+                )
+            format = next(iter(known))
         if format not in known:
-            raise FormatViolation(f"{format!r} is no format of {self.id}: it has {', '.join(known)}")
-        return known[format]
+            raise FormatViolation(f"{format!r} is no format of {self.id}: it has {', '.join(known)}", stream_id=self.id)
+        if format not in self._checkers:
+            self._checkers[format] = FormatChecker(known[format])
+        return format
 
-    def _raise_problems(self, descriptor: dict[str, Any], problems: list[str]) -> None:
+    def _raise_problems(self, format: str, problems: list[str]) -> None:
         if problems:
-            raise FormatViolation(
-                f"the content is not {descriptor['id']}: {problems[0]}",
-                stream_id=self.id,
-                format_id=descriptor["id"],
-                problems=problems,
-            )
+            text = f"the content is not {format}: {problems[0]}"
+            raise FormatViolation(text, stream_id=self.id, format_id=format, problems=problems)
 
     async def _check_writable(self) -> None:
-        refusal, self._refusal = self._refusal, None
-        if refusal is not None:
-            raise refusal
+        if self._refusal is not None:
+            self._raise_refusal()
         if self._is_writable:
             return
         if self.is_open:
             # The news that we may is perhaps on its way: after a round trip we know all that was told before.
-            await self._space.flush()
+            await self._space._link.round_trip()
         if not self.is_open:
             raise StreamNotFound(f"{self.id} has ended ({self._status})", stream_id=self.id)
         if self._status == READY:
@@ -227,12 +233,15 @@ class Stream:
     @property
     def _is_writable(self) -> bool:
         """A gateway that does not tell who may write judges that itself."""
-        writers = self._described.get("authorized_writers")
-        return self._status == LIVE and (writers is None or self._space.participant in writers)
+        return self._status == LIVE and (self._writers is None or self._space.participant in self._writers)
 
     async def flush(self) -> None:
-        """Wait until the gateway has recorded every frame sent so far. Raises what it refused."""
-        await self._space.flush()
+        """Wait until the gateway has recorded every frame sent so far. Raises what it refused, and
+        :class:`FramesUnconfirmed` where a connection was lost before it had confirmed some of them."""
+        await self._space._link.round_trip(self._tally)
+        self._raise_refusal()
+
+    def _raise_refusal(self) -> None:
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
             raise refusal
@@ -298,10 +307,10 @@ class Stream:
         await self._space._call(kinds.STREAM_ERROR, {**self._named(), "code": code, "message": message})
 
     async def close(self, *, reason: str | None = None) -> None:
-        payload = {"stream_id": self.id}
-        if reason is not None:
-            payload["reason"] = reason
-        await self._space._call(kinds.STREAM_CLOSE, payload)
+        await self._space._call(kinds.STREAM_CLOSE, self._closing(reason))
+
+    def _closing(self, reason: str | None = None) -> dict[str, Any]:
+        return {"stream_id": self.id} if reason is None else {"stream_id": self.id, "reason": reason}
 
     def _named(self) -> dict[str, Any]:
         return {"stream": {"stream_id": self.id}}
@@ -312,26 +321,36 @@ class Stream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close it, if it is still ours; an announced one that went live is completed."""
+        """Close it, if it is still ours; an announced one that went live is completed. Raises what the
+        gateway refused of the frames that were sent."""
         if self.is_open and self.is_mine and not self._space.is_closed:
             if error is not None and not isinstance(error, Exception):
-                return  # cancelled or interrupted: there is no time for goodbyes
+                self._space._inbox.post(kinds.STREAM_CLOSE, self._closing())  # cancelled: there is no time to wait
+                return
             try:
                 if self.is_announced and self._status == LIVE and error is None:
                     await self.complete()
                 else:
                     await self.close()
-            except StreamNotFound:
+            except (StreamNotFound, Unauthorized):
                 pass  # somebody was faster
+            except MewError:
+                if error is None:
+                    raise
+        if error is None:
+            self._raise_refusal()
 
     # -- following what the gateway tells -----------------------------------------------------------
 
     def _update(self, **fields: Any) -> None:
         self._described = {**self._described, **fields}
+        writers = self._described.get("authorized_writers")
+        self._writers = None if writers is None else frozenset(loose.texts(writers))
 
     def _describe_again(self, described: dict[str, Any]) -> None:
         self._described = described
-        self._status = str(described.get("status") or LIVE)
+        self._update()
+        self._status = READY if described.get("status") == READY else LIVE
 
     def _started(self) -> None:
         self._status = LIVE
@@ -366,10 +385,15 @@ class Opening:
         return self._open().__await__()
 
     async def _open(self) -> Stream:
-        answer_kind = kinds.STREAM_OPEN if self._kind == kinds.STREAM_REQUEST else kinds.STREAM_READY
-        answer = await self._space._call(self._kind, self._payload, answer=answer_kind)
-        described = answer.payload.get("stream", answer.payload)
-        stream = self._space._stream(str(described["stream_id"]), described)
+        id = self._space._calls.next_id()
+        try:
+            answer_kind = kinds.STREAM_OPEN if self._kind == kinds.STREAM_REQUEST else kinds.STREAM_READY
+            answer = await self._space._call(self._kind, self._payload, answer=answer_kind, id=id)
+        except (asyncio.CancelledError, RequestTimeout):
+            # Nobody has the stream that may still be opened.
+            self._space._inbox.abandon(id)
+            raise
+        stream = self._space._opened(answer)
         stream._validates = self._validate
         return stream
 

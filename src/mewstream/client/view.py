@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mewstream.client import events
+from mewstream.client import events, loose
 from mewstream.client.errors import refusal
 from mewstream.client.messages import Message
 from mewstream.client.stream import Stream
@@ -15,7 +15,7 @@ from mewstream.protocol import kinds
 
 
 class Participant(msgspec.Struct, frozen=True):
-    """Somebody who is here."""
+    """Somebody who is here. ``capabilities`` are those at the time of joining."""
 
     id: str
     capabilities: list[Any] = []
@@ -66,8 +66,8 @@ class Streams(Mapping[str, Stream]):
 
     def _remove(self, id: str) -> Stream | None:
         stream = self._open.pop(id, None)
-        if stream is not None and stream.alias is not None:
-            self._aliases.pop(stream.alias, None)
+        if stream is not None and stream.alias is not None and self._aliases.get(stream.alias) == id:
+            del self._aliases[stream.alias]
         return stream
 
 
@@ -79,43 +79,63 @@ class View:
         self.capabilities: list[Any] = []
         self.participants = Participants()
         self.streams = Streams()
-        self.epoch: str | None = None
         self.seq: int | None = None
         self.tells_streams = False
         """Whether the gateway's welcome has ``active_streams``."""
         self._make_stream = make_stream
+        self._past: dict[str, Stream] = {}
+        """Streams that ended while we were away, until what was missed has told how."""
 
-    def welcome(self, message: Message) -> list[events.Event]:
-        """The state at one position. Streams that we knew and that are gone have ended meanwhile."""
+    def welcome(self, message: Message, *, is_told_more: bool = False) -> list[events.Event]:
+        """The state at one position. The answer is what must have happened since the state before it,
+        unless ``is_told_more``: the messages that say so are still to come."""
         payload = message.payload
-        you = _dict(payload.get("you"))
-        self.me = str(you.get("id") or self.me)
-        self.capabilities = list(you.get("capabilities") or ())
-        self.participants._present = {
-            str(each["id"]): Participant(str(each["id"]), list(each.get("capabilities") or ()))
-            for each in payload.get("participants") or ()
-            if isinstance(each, dict) and "id" in each
-        }
-        epoch = payload.get("epoch")
-        self.epoch = str(epoch) if epoch is not None else None
-        seq = payload.get("seq", message.seq)
-        self.seq = seq if isinstance(seq, int) else None
+        you = loose.as_object(payload.get("you"))
+        self.me = loose.text(you.get("id")) or self.me
+        self.capabilities = loose.as_list(you.get("capabilities"))
+        self.seq = loose.number(payload.get("seq")) or message.seq
+        found = self._meet(loose.objects(payload.get("participants")), message)
         self.tells_streams = "active_streams" in payload
-        found: list[events.Event] = []
         if self.tells_streams:
-            described = {
-                str(each["stream_id"]): each for each in payload["active_streams"] or () if "stream_id" in each
-            }
-            for id in self.streams:
-                if id not in described:
-                    found.append(self._end(id, "lost", None, None, message))
-            for each in described.values():
-                self.stream(each)
+            found += self._find_streams(loose.objects(payload["active_streams"]), message, is_told_more)
+        return [] if is_told_more else found
+
+    def _meet(self, described: list[dict[str, Any]], message: Message) -> list[events.Event]:
+        before = self.participants._present
+        present = {
+            id: Participant(id, loose.as_list(each.get("capabilities")))
+            for each in described
+            if (id := loose.text(each.get("id")))
+        }
+        self.participants._present = present
+        found: list[events.Event] = [events.Left(id, message=message) for id in before if id not in present]
+        for id, participant in present.items():
+            if id not in before:
+                found.append(events.Joined(id, participant.capabilities, message=message))
+        return found
+
+    def _find_streams(
+        self, described: list[dict[str, Any]], message: Message, is_told_more: bool
+    ) -> list[events.Event]:
+        found: list[events.Event] = []
+        open_now = {id: each for each in described if (id := loose.text(each.get("stream_id")))}
+        self._past = {}
+        for id in self.streams:
+            if id not in open_now:
+                self._past[id] = self.streams[id]
+                found.append(self._end(id, "lost", None, None, message))
+        if not is_told_more:
+            self._past = {}
+        for id, each in open_now.items():
+            is_new = id not in self.streams
+            stream = self.stream(each)
+            if is_new:
+                found.append(events.StreamOpened(id, stream.owner, stream, message=message))
         return found
 
     def stream(self, described: dict[str, Any]) -> Stream:
         """The stream of a description; the same object for as long as it is open."""
-        known = self.streams.get(str(described["stream_id"]))
+        known = self.streams._open.get(described["stream_id"])
         if known is not None:
             known._describe_again(described)
             return known
@@ -126,6 +146,8 @@ class View:
     def apply(self, message: Message) -> events.Event | None:
         """What a message tells. What the welcome has told already changes nothing any more."""
         is_history = message.seq is not None and self.seq is not None and message.seq <= self.seq
+        if self._past and not is_history:
+            self._past = {}
         teller = _TELLERS.get(message.kind) if message.is_from_gateway or message.kind in _OF_ANYONE else None
         if teller is None:
             return events.Received(message.kind, message.sender, message=message)
@@ -142,32 +164,44 @@ class View:
     # -- one method for each kind -------------------------------------------------------------------
 
     def _presence(self, message: Message, is_history: bool) -> events.Event | None:
-        who = _dict(message.payload.get("participant"))
-        id, capabilities = str(who.get("id", "")), list(who.get("capabilities") or ())
+        who = loose.as_object(message.payload.get("participant"))
+        id, capabilities = loose.text(who.get("id")), loose.as_list(who.get("capabilities"))
+        if not id:
+            return None
         match message.payload.get("event"):
             case "join":
                 if not is_history and id != self.me:
                     self.participants._present[id] = Participant(id, capabilities)
+                    self._owner_is_here(id, True)
                 return events.Joined(id, capabilities, message=message)
             case "leave":
                 if not is_history:
                     self.participants._present.pop(id, None)
+                    self._owner_is_here(id, False)
                 return events.Left(id, message=message)
             case "invited":
-                return events.Invited(id, str(message.payload.get("by", "")), message=message)
+                return events.Invited(id, loose.text(message.payload.get("by")) or "", message=message)
         return events.Received(message.kind, message.sender, message=message)
 
+    def _owner_is_here(self, owner: str, is_here: bool) -> None:
+        for stream in self.streams.values():
+            if stream.owner == owner:
+                stream._update(owner_connected=is_here)
+
     def _opened(self, message: Message, is_history: bool) -> events.Event | None:
-        described = _dict(message.payload.get("stream", message.payload))
-        if "stream_id" not in described:
+        described = loose.as_object(message.payload.get("stream", message.payload))
+        id = loose.text(described.get("stream_id"))
+        if not id:
             return None
+        if "owner" not in described and len(message.to) == 1:
+            described = {**described, "owner": message.to[0]}
         if is_history:
-            id = str(described["stream_id"])
-            stream = self.streams.get(id) or self._make_stream(described)
+            known = self.streams._open.get(id) or self._past.get(id)
+            stream = self._past[id] = known or self._make_stream(described)
         else:
             stream = self.stream(described)
-            stream._opened_by.update((message.id, *message.correlation_id))
-        return events.StreamOpened(stream.id, stream.owner, stream, message=message)
+        stream._opened_by.update((message.id, *message.correlation_id))
+        return events.StreamOpened(id, stream.owner, stream, message=message)
 
     def _started(self, message: Message, is_history: bool) -> events.Event:
         id = message.stream_id
@@ -179,34 +213,38 @@ class View:
     def _closed(self, message: Message, is_history: bool) -> events.Event:
         id = message.stream_id or self._correlated(message)
         how = _ENDINGS[message.kind]
-        reason = message.payload.get("reason") or message.payload.get("message")
+        reason = loose.text(message.payload.get("reason")) or loose.text(message.payload.get("message"))
         if is_history:
+            past = self._past.pop(id, None)
+            if past is not None and id not in self.streams:
+                past._ended(how)
             return events.StreamClosed(id, how, reason, message.sender, message=message)
         return self._end(id, how, reason, message.sender, message)
 
     def _correlated(self, message: Message) -> str:
         """A close that names its stream by the request that opened it, or by the answer to that."""
-        for id, stream in self.streams._open.items():
+        for id, stream in (self.streams._open | self._past).items():
             if stream._opened_by.intersection(message.correlation_id):
                 return id
         return ""
 
     def _right(self, message: Message, is_history: bool) -> events.Event:
         payload = message.payload
-        id, participant = message.stream_id, str(payload.get("participant_id", ""))
+        id, participant = message.stream_id, loose.text(payload.get("participant_id")) or ""
+        given = loose.as_object(payload.get("conditions")) or None
         stream = self.streams.get(id)
         if stream is not None and not is_history:
             told: dict[str, Any] = {key: payload[key] for key in _RIGHTS if key in payload}
             if message.kind in (kinds.WRITE_GRANTED, kinds.WRITE_REVOKED):
                 conditions = stream.conditions
                 conditions.pop(participant, None)
-                if payload.get("conditions"):
-                    conditions[participant] = payload["conditions"]
+                if given is not None and message.kind == kinds.WRITE_GRANTED:
+                    conditions[participant] = given
                 told["conditions"] = conditions
             stream._update(**told)
-        by, reason = payload.get("by"), payload.get("reason")
+        by, reason = loose.text(payload.get("by")), loose.text(payload.get("reason"))
         if message.kind == kinds.WRITE_GRANTED:
-            return events.WriteGranted(id, participant, by, reason, payload.get("conditions"), message=message)
+            return events.WriteGranted(id, participant, by, reason, given, message=message)
         kind = {
             kinds.WRITE_REVOKED: events.WriteRevoked,
             kinds.READ_GRANTED: events.ReadGranted,
@@ -216,7 +254,7 @@ class View:
 
     def _transferred(self, message: Message, is_history: bool) -> events.Event:
         payload = message.payload
-        id, new_owner = message.stream_id, str(payload.get("new_owner", ""))
+        id, new_owner = message.stream_id, loose.text(payload.get("new_owner")) or ""
         stream = self.streams.get(id)
         if stream is not None and not is_history:
             conditions = stream.conditions
@@ -227,10 +265,10 @@ class View:
             stream._update(**told)
         return events.OwnershipTransferred(
             id,
-            str(payload.get("previous_owner", "")),
+            loose.text(payload.get("previous_owner")) or "",
             new_owner,
-            payload.get("by"),
-            payload.get("reason"),
+            loose.text(payload.get("by")),
+            loose.text(payload.get("reason")),
             message=message,
         )
 
@@ -240,36 +278,38 @@ class View:
     def _notice(self, message: Message, is_history: bool) -> events.Event:
         payload = message.payload
         if payload.get("notice") == "frames_dropped":
-            count = payload.get("count")
             return events.Gap(
-                message.stream_id, count, "the gateway dropped them: this reader was too slow", message=message
+                message.stream_id,
+                loose.number(payload.get("count")),
+                "the gateway dropped them: this reader was too slow",
+                message=message,
             )
         return events.Received(message.kind, message.sender, message=message)
 
     def _chat(self, message: Message, is_history: bool) -> events.Event:
-        return events.Chat(message.sender, str(message.payload.get("text", "")), message=message)
+        return events.Chat(message.sender, loose.text(message.payload.get("text")) or "", message=message)
 
     def _request(self, message: Message, is_history: bool) -> events.Event:
         payload = message.payload
-        method = str(payload.get("method", ""))
+        method = loose.text(payload.get("method")) or ""
         return events.Requested(message.sender, method, payload.get("params"), message.to, message=message)
 
     def _proposal(self, message: Message, is_history: bool) -> events.Event:
         payload = message.payload
-        method = str(payload.get("method", ""))
+        method = loose.text(payload.get("method")) or ""
         return events.Proposed(message.id, message.sender, method, payload.get("params"), message.to, message=message)
 
     def _withdrawn(self, message: Message, is_history: bool) -> events.Event:
         proposal = next(iter(message.correlation_id), "")
-        return events.ProposalWithdrawn(proposal, message.sender, message.payload.get("reason"), message=message)
+        return events.ProposalWithdrawn(
+            proposal, message.sender, loose.text(message.payload.get("reason")), message=message
+        )
 
     def _declined(self, message: Message, is_history: bool) -> events.Event:
         proposal = next(iter(message.correlation_id), "")
-        return events.ProposalDeclined(proposal, message.sender, message.payload.get("reason"), message=message)
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+        return events.ProposalDeclined(
+            proposal, message.sender, loose.text(message.payload.get("reason")), message=message
+        )
 
 
 _RIGHTS = ("authorized_writers", "authorized_readers")

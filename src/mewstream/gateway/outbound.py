@@ -122,7 +122,7 @@ class Outbound:
         elif self._behind or self._queue:
             for parcel in parcels:
                 # What came together waits together, unless it is too much to be dropped together.
-                if parcel.size * _PARTS_OF_A_QUEUE <= self._delivery.queue_bytes and parcel.on_slow != "latest":
+                if _weight(parcel) * _PARTS_OF_A_QUEUE <= self._delivery.queue_bytes and parcel.on_slow != "latest":
                     self._enqueue(parcel)
                 else:
                     for each in parcel.each():
@@ -188,7 +188,7 @@ class Outbound:
                 if parcel.stream is not None:
                     # Entries leave both queues from the same end, so this is the first droppable one.
                     self._droppable.popleft()
-                self._queued_bytes -= parcel.size + _ENTRY_BYTES
+                self._queued_bytes -= _weight(parcel)
                 pieces += parcel.pieces(self.positions)
                 size += parcel.size
             if pieces:
@@ -205,11 +205,11 @@ class Outbound:
             if parcel.stream is not None:
                 self._count_drop(parcel)
             return
-        if self._queued_bytes + parcel.size + _ENTRY_BYTES > self._delivery.queue_bytes and not self._make_room(parcel):
+        if self._queued_bytes + _weight(parcel) > self._delivery.queue_bytes and not self._make_room(parcel):
             return
         entry = [parcel]
         self._queue.append(entry)
-        self._queued_bytes += parcel.size + _ENTRY_BYTES
+        self._queued_bytes += _weight(parcel)
         if parcel.stream is not None:
             self._droppable.append(entry)
             if parcel.sender is not None:
@@ -228,7 +228,7 @@ class Outbound:
                 if entry[0].stream == parcel.stream:
                     self._drop(entry)
             self._droppable = deque(entry for entry in self._droppable if entry)
-        limit = self._delivery.queue_bytes - parcel.size - _ENTRY_BYTES
+        limit = self._delivery.queue_bytes - _weight(parcel)
         while self._droppable and self._queued_bytes > limit:
             self._drop(self._droppable.popleft())
         self._compact()
@@ -243,7 +243,7 @@ class Outbound:
     def _drop(self, entry: list[Parcel]) -> None:
         parcel = entry.pop()
         self._dead += 1
-        self._queued_bytes -= parcel.size + _ENTRY_BYTES
+        self._queued_bytes -= _weight(parcel)
         self._count_drop(parcel)
 
     def _count_drop(self, parcel: Parcel) -> None:
@@ -315,3 +315,7 @@ class Outbound:
         self._credit_at = now
         if self.watcher is not None:
             self.watcher.release_writers(self)
+
+
+def _weight(parcel: Parcel) -> int:
+    return parcel.size + _ENTRY_BYTES * parcel.count

@@ -1,0 +1,110 @@
+"""What the check of a writer's right costs, as the writers of its stream grow."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from mewstream.bench.crowd import joined, settle
+from mewstream.bench.errors import CheckFailed
+from mewstream.bench.fanout import saturate
+from mewstream.bench.forking import FORK, is_orphan
+from mewstream.bench.metrics import Figures
+from mewstream.bench.pattern import Pattern
+from mewstream.bench.peer import Peer
+from mewstream.bench.process import need_files
+from mewstream.bench.roster import Needs, Participant
+from mewstream.bench.target import Live
+
+#: Grants that may wait for their answer: a gateway may slow down who asks too fast.
+_AT_ONCE = 64
+
+
+class Auth(msgspec.Struct, frozen=True, kw_only=True):
+    """For each number of writers: one of them sends as fast as it can, to one reader."""
+
+    writers: tuple[int, ...] = (1, 100, 10_000)
+    size: int = 100
+    seconds: float = 3.0
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(participants=2, bystanders=max(self.writers) - 1)
+
+    def measure(self, live: Live) -> Figures:
+        figures: Figures = {}
+        others = live.roster.bystanders(live.needs)
+        with joined(live, live.people) as (writer, reader), _present(live, others):
+            stream = writer.open_stream(target=[reader.id])
+            granted = 1
+            for writers in sorted(self.writers):
+                _grant(writer, stream, others[granted - 1 : writers - 1])
+                granted = max(granted, writers)
+                recipients, _ = settle(writer, stream, [reader])
+                pattern = Pattern(stream, self.size)
+                run = saturate(live, writer, recipients, pattern, seconds=self.seconds, workers=1)
+                for peer in (writer, reader):
+                    peer.socket.setblocking(True)
+                for key in ("frames_per_second", "cpu_ns_per_frame", "generator_cpu"):
+                    if key in run:
+                        figures[f"{key}[{writers} writer{'s' * (writers > 1)}]"] = run[key]
+        return figures
+
+
+def _grant(owner: Peer, stream: str, participants: Sequence[Participant]) -> None:
+    answer: dict[str, Any] | None = None
+    for start in range(0, len(participants), _AT_ONCE):
+        asked = [
+            owner.send("stream/grant-write", {"stream_id": stream, "participant_id": each.id})
+            for each in participants[start : start + _AT_ONCE]
+        ]
+        for id in asked:
+            answer = owner.receive("stream/write-granted", id)
+    if answer is not None and participants[-1].id not in answer["payload"]["authorized_writers"]:
+        raise CheckFailed(f"{participants[-1].id} was granted {stream} and is not among its writers")
+
+
+@contextlib.contextmanager
+def _present(live: Live, participants: Sequence[Participant]) -> Iterator[None]:
+    """Those who are not there by themselves are connected, and a process of its own reads for them."""
+    absent = [each for each in participants if not each.is_present]
+    if not absent:
+        yield
+        return
+    need_files(len(absent))
+    ready = FORK.Event()
+    process = FORK.Process(target=_sit, args=(live, absent, ready), daemon=True)
+    process.start()
+    try:
+        while not ready.wait(0.2):
+            if not process.is_alive():
+                raise CheckFailed(f"not all of {len(absent)} participants could join")
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def _sit(live: Live, participants: Sequence[Participant], ready: Any) -> None:
+    poll = select.epoll()
+    peers: dict[int, Peer] = {}
+    for each in participants:
+        peer = Peer.join(live.address, each)
+        peers[peer.socket.fileno()] = peer
+        poll.register(peer.socket.fileno(), select.EPOLLIN)
+        _drain(poll, peers, 0)
+    ready.set()
+    while not is_orphan():
+        _drain(poll, peers, 1.0)
+        time.sleep(0.01)
+
+
+def _drain(poll: select.epoll, peers: dict[int, Peer], timeout: float) -> None:
+    for place, _ in poll.poll(timeout):
+        if not peers[place].socket.recv(1 << 20):
+            poll.unregister(place)

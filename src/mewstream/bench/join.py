@@ -1,0 +1,307 @@
+"""A storm of joins into a space with active streams. Every welcome and every presence message is checked."""
+
+from __future__ import annotations
+
+import itertools
+import select
+import socket
+import time
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import msgspec
+
+from mewstream.bench import wire
+from mewstream.bench.crowd import joined, settle
+from mewstream.bench.errors import CheckFailed, Refused
+from mewstream.bench.metrics import Figures
+from mewstream.bench.peer import PATIENCE, Peer, describe_close, join_message, open_socket, refuse_errors
+from mewstream.bench.process import cpu_seconds, need_files, own_cpu_seconds
+from mewstream.bench.roster import Needs, Participant
+from mewstream.bench.target import Live
+from mewstream.protocol.errors import ConfigError
+
+_BUFFER = 1 << 18
+#: Gateways allow some hundred streams for one owner.
+_STREAMS_OF_ONE = 100
+
+
+class Join(msgspec.Struct, frozen=True, kw_only=True):
+    """``participants`` join at once, ``concurrency`` of them waiting for their welcome at any time."""
+
+    participants: int = 500
+    streams: int = 50
+    concurrency: int = 50
+    bystanders: int = 0
+    """Who are in the space without a connection: they make every welcome longer and hear of nobody."""
+
+    @property
+    def owners(self) -> int:
+        return max(1, -(-self.streams // _STREAMS_OF_ONE))
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(participants=self.owners + self.participants, bystanders=self.bystanders)
+
+    def measure(self, live: Live) -> Figures:
+        owners, joiners = live.people[: self.owners], live.people[self.owners :]
+        bystanders = live.roster.bystanders(live.needs)
+        if not all(each.is_present for each in bystanders):
+            raise ConfigError("join needs bystanders that are present by themselves (auto_connect), or none")
+        need_files(len(live.people))
+        with joined(live, owners) as hosts:
+            streams: dict[str, str] = {}
+            for number in range(self.streams):
+                owner = hosts[number // _STREAMS_OF_ONE]
+                streams[owner.open_stream()] = owner.id
+            settle(hosts[0], next(iter(streams)), hosts)
+            sockets = [open_socket(live.address) for _ in joiners]
+            try:
+                storm = _Storm(hosts, joiners, sockets, streams, [each.id for each in bystanders])
+                used = cpu_seconds(live.pid) if live.pid is not None else 0.0
+                own, started = own_cpu_seconds(), time.monotonic()
+                storm.run(self.concurrency)
+                seconds, own = storm.finished - started, own_cpu_seconds() - own
+                used = cpu_seconds(live.pid) - used if live.pid is not None else 0.0
+                storm.check_welcomes()
+            finally:
+                for each in sockets:
+                    each.close()
+        waits = sorted(storm.waits)
+        figures = {
+            "joins_per_second": len(joiners) / seconds,
+            "welcome_p50_ms": waits[len(waits) // 2] / 1e6,
+            "welcome_p99_ms": waits[min(len(waits) - 1, len(waits) * 99 // 100)] / 1e6,
+            "welcome_megabytes": storm.welcome_bytes / 1e6,
+            "presences": float(storm.presences),
+            "generator_cpu": own / seconds,
+        }
+        if live.pid is not None:
+            figures |= {
+                "gateway_cpu": used / seconds,
+                "cpu_us_per_join": used / len(joiners) * 1e6,
+                "cpu_ns_per_presence": used / max(1, storm.presences) * 1e9,
+                "cpu_ns_per_welcome_byte": used / max(1, storm.welcome_bytes) * 1e9,
+            }
+        return figures
+
+
+class _Joiner:
+    """One connection: first its welcome, then the presence of those who came after it."""
+
+    __slots__ = ("asked_at", "log_at", "messages", "participant", "socket", "welcome", "welcomed_before")
+
+    def __init__(self, participant: Participant, connection: socket.socket) -> None:
+        self.participant = participant
+        self.socket = connection
+        self.messages: wire.Messages = wire.Messages()
+        self.asked_at = 0
+        self.welcome: bytes | None = None
+        self.welcomed_before = 0
+        """How many had their welcome when this one asked to join: those must be in its own."""
+        self.log_at: int | None = None
+        """Where it stands in the log of the host, once that is known."""
+
+
+class _Storm:
+    """The first host is there from the start: what it sees is the log that all others are compared with."""
+
+    def __init__(
+        self,
+        hosts: Sequence[Peer],
+        joiners: Sequence[Participant],
+        sockets: Sequence[socket.socket],
+        streams: dict[str, str],
+        bystanders: list[str],
+    ) -> None:
+        self._streams = streams
+        self._bystanders = bystanders
+        self._hosts = [host.id for host in hosts]
+        self.joiners = [_Joiner(*each) for each in zip(joiners, sockets, strict=True)]
+        self._poll = select.epoll()
+        self._places = {each.socket.fileno(): each for each in self.joiners}
+        for connection in sockets:
+            connection.setblocking(False)
+            self._poll.register(connection.fileno(), select.EPOLLIN)
+        self._host = hosts[0]
+        self._host.socket.setblocking(False)
+        self._poll.register(self._host.socket.fileno(), select.EPOLLIN)
+        self._others = {host.socket.fileno(): host for host in hosts[1:]}
+        for place, host in self._others.items():
+            host.socket.setblocking(False)
+            self._poll.register(place, select.EPOLLIN)
+        self._host_messages = wire.Messages(self._host.unread())
+        self._log = bytearray()
+        """Presence messages as they came to the host."""
+        self._after: dict[str, int] = {}
+        """Participant -> where in the log its own presence ends. Its order is that of the joins."""
+        self._ids: list[str] = []
+        self._ends = [0]
+        """Where the messages of the log end; the presence of ``_ids[n]`` ends at ``_ends[n + 1]``."""
+        self._welcomed: list[str] = []
+        self.waits: list[int] = []
+        self.welcome_bytes = 0
+        self.presences = 0
+        self.finished = 0.0
+
+    def run(self, concurrency: int) -> None:
+        """Until everyone is welcomed and has heard of everyone who came later."""
+        waiting_to_ask = iter(self.joiners)
+        for first in itertools.islice(waiting_to_ask, concurrency):
+            self._ask(first)
+        buffer = bytearray(_BUFFER)
+        view = memoryview(buffer)
+        welcomed = 0
+        while welcomed < len(self.joiners) or not self._is_complete():
+            events = self._poll.poll(PATIENCE)
+            if not events:
+                raise CheckFailed(
+                    f"{welcomed} of {len(self.joiners)} were welcomed, the host heard of {len(self._after)}, "
+                    f"and nothing more came in {PATIENCE:g} seconds"
+                )
+            for place, _ in events:
+                if (joiner := self._places.get(place)) is None:
+                    self._read_host(place)
+                    continue
+                size = joiner.socket.recv_into(buffer)
+                if not size:
+                    raise CheckFailed(f"{joiner.participant.id} was disconnected")
+                if self._take(joiner, view[:size]):
+                    welcomed += 1
+                    if (each := next(waiting_to_ask, None)) is not None:
+                        self._ask(each)
+        self.finished = time.monotonic()
+
+    def _is_complete(self) -> bool:
+        """The log is whole, and everyone has read it to its end."""
+        if len(self._after) < len(self.joiners):
+            return False
+        for joiner in self.joiners:
+            if joiner.messages.unread:
+                self._compare(joiner, memoryview(b""))
+            if self._position(joiner) != len(self._log):
+                return False
+        return True
+
+    def _ask(self, joiner: _Joiner) -> None:
+        joiner.welcomed_before = len(self._welcomed)
+        joiner.asked_at = time.monotonic_ns()
+        joiner.socket.send(join_message(joiner.participant))
+
+    def _read_host(self, place: int) -> None:
+        other = self._others.get(place)
+        if other is not None:
+            other.socket.recv(_BUFFER)
+            return
+        self._host_messages.feed(self._host.socket.recv(_BUFFER))
+        for opcode, payload in self._host_messages.take():
+            if opcode == wire.PING:
+                self._host.socket.send(wire.client_message(wire.PONG, payload))
+            elif opcode in (wire.TEXT, wire.BINARY):
+                if (id := _joined_in(payload)) is None:
+                    continue
+                if id in self._after:
+                    raise CheckFailed(f"the presence of {id} was told twice")
+                self._log += wire.server_header(opcode, len(payload)) + payload
+                self._after[id] = len(self._log)
+                self._ids.append(id)
+                self._ends.append(len(self._log))
+                self.presences += len(self._hosts)
+
+    def _take(self, joiner: _Joiner, data: memoryview) -> bool:
+        """True when the welcome is complete."""
+        if joiner.welcome is not None:
+            self._compare(joiner, data)
+            return False
+        joiner.messages.feed(data)
+        id = joiner.participant.id
+        while True:
+            if not (taken := joiner.messages.take(1)):
+                return False
+            opcode, payload = taken[0]
+            if opcode != wire.PING:
+                break
+            joiner.socket.send(wire.client_message(wire.PONG, payload))
+        if opcode == wire.CLOSE:
+            raise Refused(f"the gateway refused the join of {id}: {describe_close(payload)}")
+        if b"system/welcome" not in payload[:400]:
+            if payload[:1] == b"{":
+                refuse_errors(id, msgspec.json.decode(payload))
+            raise CheckFailed(f"the first message to {id} is no welcome: {payload[:100]!r}")
+        self.waits.append(time.monotonic_ns() - joiner.asked_at)
+        joiner.welcome = payload
+        self.welcome_bytes += len(payload)
+        self._welcomed.append(id)
+        self._compare(joiner, memoryview(b""))
+        return True
+
+    def _position(self, joiner: _Joiner) -> int | None:
+        if joiner.log_at is None:
+            joiner.log_at = self._after.get(joiner.participant.id)
+        return joiner.log_at
+
+    def _compare(self, joiner: _Joiner, data: memoryview) -> None:
+        """What follows a welcome is what the host saw after this very join."""
+        messages = joiner.messages
+        messages.feed(data)
+        while (position := self._position(joiner)) is not None:
+            unread = messages.unread
+            known = min(len(unread), len(self._log) - position)
+            if self._log.startswith(unread[:known], position):
+                # Whole messages only: what may still turn out to be something else stays.
+                end = self._ends[bisect_right(self._ends, position + known) - 1]
+                if end > position:
+                    joiner.messages = wire.Messages(unread[end - position :])
+                    joiner.log_at = end
+                return
+            if not (taken := messages.take(1)):
+                return
+            self._look_closely(joiner, position, *taken[0])
+
+    def _look_closely(self, joiner: _Joiner, position: int, opcode: int, payload: bytes) -> None:
+        """One message that is not, byte for byte, what the host got."""
+        id = joiner.participant.id
+        if opcode == wire.PING:
+            joiner.socket.send(wire.client_message(wire.PONG, payload))
+            return
+        if opcode == wire.CLOSE:
+            raise CheckFailed(f"{id} was disconnected: {describe_close(payload)}")
+        place = bisect_right(self._ends, position)
+        told = _joined_in(payload)
+        if place >= len(self._ends) or told != self._ids[place - 1]:
+            raise CheckFailed(f"{id} was told that {told} joined, where the first participant heard of somebody else")
+        joiner.log_at = self._ends[place]
+
+    def check_welcomes(self) -> None:
+        """Each shows exactly those who came before, and every stream with its owner and writers."""
+        order = [*self._hosts, *self._after]
+        places = {id: place for place, id in enumerate(order)}
+        for joiner in self.joiners:
+            id = joiner.participant.id
+            assert joiner.welcome is not None
+            payload = msgspec.json.decode(joiner.welcome)["payload"]
+            if payload["you"]["id"] != id:
+                raise CheckFailed(f"the welcome of {id} is for {payload['you']['id']}")
+            shown = [each["id"] for each in payload["participants"]]
+            before = {*self._bystanders, *order[: places[id]]}
+            if len(shown) != len(before) or set(shown) != before:
+                raise CheckFailed(f"the welcome of {id} shows {len(shown)} others, {len(before)} were there")
+            if not before.issuperset(self._welcomed[: joiner.welcomed_before]):
+                raise CheckFailed(f"{id} was let in before some who had their welcome when it asked")
+            active = {each["stream_id"]: each for each in payload["active_streams"]}
+            if len(active) != len(payload["active_streams"]) or active.keys() != self._streams.keys():
+                raise CheckFailed(f"the welcome of {id} shows {len(active)} streams, {len(self._streams)} are open")
+            for stream, owner in self._streams.items():
+                if active[stream]["owner"] != owner or active[stream]["authorized_writers"] != [owner]:
+                    raise CheckFailed(f"the welcome of {id} has the wrong owner or writers for {stream}")
+            self.presences += len(order) - places[id] - 1
+            joiner.welcome = b""
+
+
+def _joined_in(message: bytes) -> str | None:
+    """Who has joined, if the message says that somebody has."""
+    envelope = msgspec.json.decode(message)
+    payload = envelope.get("payload") or {}
+    if envelope.get("kind") != "system/presence" or payload.get("event") != "join":
+        return None
+    return str(payload["participant"]["id"])

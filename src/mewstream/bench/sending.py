@@ -1,0 +1,137 @@
+"""Writers: one as fast as it is taken, or several at a steady rate."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from mewstream.bench.errors import BenchError
+from mewstream.bench.order import Stamped
+from mewstream.bench.pattern import Pattern
+
+_CHUNK = 1 << 18
+_SECOND = 1_000_000_000
+#: Shorter sleeps cost more than they are worth; frames that fall due meanwhile go out together.
+_NAP = 0.0001
+#: How far a saturating writer may be ahead of its readers: in seconds, and at least in frames.
+_AHEAD = 0.25
+_LEAST_AHEAD = 256
+
+
+class Sent(NamedTuple):
+    frames: int
+    started: int
+    """Nanoseconds of the monotonic clock."""
+    late: float
+    """Share of the frames that were not sent at their time, because the generator itself was late."""
+
+
+def send_saturated(
+    connection: socket.socket,
+    pattern: Pattern,
+    go_on: Callable[[], bool],
+    *,
+    progress: Callable[[], int],
+    patience: float,
+) -> Sent:
+    """As fast as the gateway passes it on, and to the end of a frame.
+
+    Never more than a quarter of a second ahead of ``progress``, the frames that came through: the
+    buffers of the system would take many seconds' worth, which a slow gateway must work off afterwards."""
+    connection.setblocking(False)
+    poll = select.poll()
+    poll.register(connection, select.POLLOUT)
+    view = memoryview(pattern.sent)
+    size = pattern.sent_size
+    at = frames = 0
+    started = time.monotonic_ns()
+    stopping = False
+    end = len(view)
+    while True:
+        if not stopping and not go_on():
+            stopping = True
+            end = -(-at // size) * size  # to the end of the frame that was begun
+        if stopping and at >= end:
+            return Sent(frames + at // size, started, 0.0)
+        through = progress()
+        window = max(_LEAST_AHEAD, int(through * _AHEAD * _SECOND / (time.monotonic_ns() - started + 1)))
+        room = (through + window - frames) * size - at
+        if room <= 0 and not stopping:
+            time.sleep(_NAP)
+            continue
+        if not poll.poll(patience * 1000):
+            raise BenchError(f"the gateway took nothing from the writer for {patience:g} seconds")
+        try:
+            at += connection.send(view[at : min(at + (_CHUNK if stopping else min(_CHUNK, room)), end)])
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise BenchError(f"the gateway cut off the writer after {frames + at // size} frames: {error}") from None
+        if at == len(view):
+            frames += pattern.period
+            at = 0
+            if stopping:
+                return Sent(frames, started, 0.0)
+
+
+def send_at_rate(
+    connections: Sequence[socket.socket],
+    frames: Stamped,
+    per_second: float,
+    go_on: Callable[[], bool],
+    *,
+    patience: float,
+) -> Sent:
+    """The writers take turns, so that together they send so many frames a second, evenly.
+
+    A frame is stamped when it is made, whether or not the gateway takes it at once: what waits in
+    front of a gateway that is too slow is part of the latency."""
+    for connection in connections:
+        connection.setblocking(False)
+    writers = len(connections)
+    waiting: list[bytes] = [b""] * writers
+    started = time.monotonic_ns()
+    made = late = 0
+    while go_on():
+        now = time.monotonic_ns()
+        due = int((now - started) * per_second / _SECOND)
+        late += max(0, due - made - 1 - int(per_second * 0.001))
+        batches: dict[int, list[bytes]] = {}
+        for index in range(made, due):
+            writer = index % writers
+            batches.setdefault(writer, []).append(frames.message(writer, index // writers, now))
+        made = max(made, due)
+        for writer, batch in batches.items():
+            waiting[writer] = _send(connections[writer], waiting[writer] + b"".join(batch))
+        for writer, rest in enumerate(waiting):
+            if rest and writer not in batches:
+                waiting[writer] = _send(connections[writer], rest)
+        next_due = started + (made + 1) * _SECOND / per_second
+        time.sleep(max(_NAP, (next_due - time.monotonic_ns()) / _SECOND))
+    deadline = time.monotonic() + patience
+    while any(waiting):
+        if time.monotonic() > deadline:
+            raise BenchError(f"the gateway did not take what its writers had to send for {patience:g} seconds")
+        waiting = [_send(connection, rest) for connection, rest in zip(connections, waiting, strict=True)]
+        time.sleep(0.001)
+    return Sent(made, started, late / made if made else 0.0)
+
+
+def _send(connection: socket.socket, data: bytes) -> bytes:
+    if not data:
+        return data
+    try:
+        return data[connection.send(data) :]
+    except BlockingIOError:
+        return data
+    except OSError as error:
+        raise BenchError(f"the gateway cut off a writer: {error}") from None
+
+
+def for_seconds(seconds: float) -> Callable[[], bool]:
+    """Go on for so long."""
+    deadline = time.monotonic() + seconds
+    return lambda: time.monotonic() < deadline

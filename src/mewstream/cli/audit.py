@@ -1,0 +1,87 @@
+"""``mewstream audit``: was everything that happened allowed?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from mewstream.cli.output import complain, print_table, quietly
+from mewstream.cli.spark import json_rows, warehouse_option, warehouse_session
+from mewstream.pipeline.errors import PipelineError
+
+_SHOWN = 50
+_JUDGED = (
+    *("space", "verdict", "findings", "frames_judged", "frames_not_judged", "refusals_judged", "refusals_not_judged"),
+    *("first_seq", "last_seq"),
+)
+
+
+@click.command()
+@warehouse_option
+@click.option("--space", "spaces", multiple=True, help="Only this space; may be given several times.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: each space, then each finding.")
+@click.pass_context
+@quietly
+def audit(context: click.Context, warehouse: Path, spaces: tuple[str, ...], as_json: bool) -> None:
+    """Tell whether every frame that was delivered was allowed, and every refusal right.
+
+    The pipeline judges while it runs, from what the log says of rights, policies and capabilities, and without the
+    code of the gateway; this shows its verdict on each space and what it found. docs/pipeline.md has the rules.
+
+    The exit code is 0 where all is sound and 1 where anything was found.
+
+    \b
+    Examples:
+      mewstream audit --warehouse ./warehouse
+      mewstream audit --warehouse ./warehouse --space demo --json
+    """
+    from pyspark.sql import functions as F
+
+    with warehouse_session(warehouse) as (spark, opened):
+        summaries, findings = opened.table(spark, "space_summary"), opened.table(spark, "audit")
+        if spaces:
+            summaries, findings = (each.where(F.col("space").isin(*spaces)) for each in (summaries, findings))
+        verdicts = [row.asDict() for row in summaries.orderBy("space").select(*_JUDGED).collect()]
+        if missing := set(spaces) - {row["space"] for row in verdicts}:
+            raise PipelineError(f"there is nothing of space {', '.join(sorted(missing))} in {warehouse}")
+        is_sound = all(row["verdict"] == "sound" for row in verdicts)
+        found = findings.orderBy("space", "seq", "rule")
+        if as_json:
+            for row in verdicts:
+                click.echo(msgspec.json.encode(row))
+            for line in () if is_sound else json_rows(found):
+                click.echo(line)
+        else:
+            rows = [] if is_sound else [row.asDict() for row in found.limit(_SHOWN).collect()]
+            _print(verdicts, rows)
+    if not is_sound:
+        context.exit(1)
+
+
+def _print(verdicts: list[dict[str, Any]], findings: list[dict[str, Any]]) -> None:
+    if not verdicts:
+        click.echo("nothing is recorded yet, so there is nothing to judge")
+        return
+    columns = ["space", "verdict", "findings", "frames judged", "not judged", "refusals judged", "not judged", "seq"]
+    print_table(
+        "Audit",
+        columns,
+        [
+            [
+                *(row[name] for name in _JUDGED[:7]),
+                f"{row['first_seq']} to {row['last_seq']}",
+            ]
+            for row in verdicts
+        ],
+    )
+    if findings:
+        names = ("space", "seq", "rule", "stream_id", "participant", "reason")
+        columns = ["space", "seq", "rule", "stream", "participant", "what was found"]
+        print_table("Findings", columns, [[row[name] for name in names] for row in findings])
+    total = sum(row["findings"] for row in verdicts)
+    if total > len(findings):
+        complain(f"only the first {len(findings)} of {total} findings are shown: give --json for all")
+    click.echo("sound" if not total else f"flawed: {total} {'finding' if total == 1 else 'findings'}")

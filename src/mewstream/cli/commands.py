@@ -1,0 +1,115 @@
+"""The table of commands. A command is imported when it is used, so that the others cost nothing.
+
+To add one: write its module and one line in ``COMMANDS``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, MutableMapping
+from typing import NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+
+class Entry(NamedTuple):
+    target: str
+    """``module:attribute`` of the click command, below ``mewstream.cli``."""
+    summary: str
+    """For ``mewstream --help``, which must not import the command to ask."""
+
+
+#: Heading -> name -> where it is. Both are listed in this order.
+COMMANDS: dict[str, dict[str, Entry]] = {
+    "The gateway": {
+        "init": Entry("init:init", "Write a space.yaml with fresh tokens."),
+        "serve": Entry("serve:serve", "Run the gateway until it is stopped."),
+        "status": Entry("status:status", "Tell how the gateway is, who is here and what is open."),
+        "bench": Entry("bench:bench", "Measure a gateway, ours or another, and check all it delivers."),
+        "doctor": Entry("doctor:doctor", "Tell what is missing on this machine, and how to get it."),
+    },
+    "In a space": {
+        "join": Entry("join:join", "Take part in a space from this terminal: chat, watch, grant, approve."),
+        "send": Entry("send:send", "Send a message: chat, or any kind."),
+        "publish": Entry("publish:publish", "Send a file or stdin into a stream."),
+        "tail": Entry("tail:tail", "Print the frames of a stream, or all that happens, as it comes."),
+    },
+    "Streams and people": {
+        "streams": Entry("streams:list_streams", "List the open streams."),
+        "grant": Entry("streams:grant", "Let somebody write to a stream, or read it."),
+        "revoke": Entry("streams:revoke", "Take the right to write or read away."),
+        "transfer": Entry("streams:transfer", "Make somebody else the owner of a stream."),
+        "close": Entry("streams:close", "Close a stream."),
+        "invite": Entry("people:invite", "Let somebody new in, and get the token for it."),
+        "kick": Entry("people:kick", "Remove somebody from the space."),
+        "token": Entry("token:token", "Make tokens."),
+    },
+    "The record": {
+        "replay": Entry("replay:replay", "Play a recorded stream into a live space."),
+        "journal": Entry("journal:journal", "Look at the journal, check it, export it, keep it small."),
+        "state": Entry("state:state", "Tell who was here and who could write, at any point of the log."),
+        "pipeline": Entry("pipeline:pipeline", "Make tables of the journal, with Spark."),
+        "query": Entry("query:query", "Ask the tables something, in SQL."),
+        "audit": Entry("audit:audit", "Tell whether everything that happened was allowed."),
+        "report": Entry("report:report", "Write a page with pictures of what happened."),
+    },
+    "The shell": {
+        "completion": Entry("completion:completion", "Let a shell complete what you type."),
+    },
+}
+
+
+class LazyCommands(MutableMapping[str, click.Command]):
+    """Commands by name, each imported when it is asked for."""
+
+    def __init__(self, table: dict[str, dict[str, Entry]]) -> None:
+        self._entries = {name: entry for section in table.values() for name, entry in section.items()}
+        self._loaded: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            module, _, attribute = self._entries[name].target.partition(":")
+            command = getattr(importlib.import_module(f"mewstream.cli.{module}"), attribute)
+            assert isinstance(command, click.Command)
+            self._loaded[name] = command
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        self._loaded.pop(name, None)
+        del self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._loaded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._entries, *self._loaded]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+class LazyGroup(click.Group):
+    """A group whose help and completion need no command imported."""
+
+    def __init__(self, name: str | None = None, *, table: dict[str, dict[str, Entry]], **settings: object) -> None:
+        super().__init__(name, **settings)  # type: ignore[arg-type]  # click's own settings, passed on as they are
+        self.commands = LazyCommands(table)
+        self._table = table
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, entries in self._table.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, entry.summary) for name, entry in entries.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [
+            CompletionItem(name, help=entry.summary)
+            for entries in self._table.values()
+            for name, entry in entries.items()
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]

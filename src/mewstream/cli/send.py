@@ -1,0 +1,71 @@
+"""``mewstream send``: say something in a space without joining it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from mewstream.cli.completing import complete_participant
+from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.output import print_json, printable, quietly
+from mewstream.cli.values import json_object
+from mewstream.protocol import kinds
+
+
+@click.command()
+@click.argument("text", nargs=-1)
+@click.option("--kind", default=kinds.CHAT, show_default=True, help="The kind of the message.")
+@click.option(
+    "--payload", metavar="JSON", callback=json_object, help='Its payload, such as \'{"text": "hi"}\', in place of TEXT.'
+)
+@click.option(
+    "--to", multiple=True, metavar="PARTICIPANT", shell_complete=complete_participant, help="For whom; may be repeated."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+@participant_options
+@quietly
+def send(
+    who: Who, text: tuple[str, ...], kind: str, payload: dict[str, Any] | None, to: tuple[str, ...], as_json: bool
+) -> None:
+    """Send a message: TEXT as chat, or any kind with any payload.
+
+    Without TEXT and --payload, the text is read from stdin. It is posted by HTTP: a program that is
+    connected under the same name stays connected. Nothing is printed, unless the answer says more than
+    that it was accepted.
+
+    \b
+    Examples:
+      mewstream send --as alice 'hello everyone'
+      fortune | mewstream send --as alice --to bob
+      mewstream send --as alice --kind mcp/request --to server --payload '{"method": "tools/list"}'
+      mewstream send --as alice --kind stream/request --payload '{"direction": "upload"}' --json
+    """
+    from mewstream.cli import asking
+
+    answer = run(asking.post(who, kind, _payload(text, kind, payload), to=list(to)))
+    if as_json:
+        print_json(answer)
+    elif "stream_id" in answer:
+        click.echo(printable(str(answer["stream_id"])))
+
+
+def _payload(text: tuple[str, ...], kind: str, payload: dict[str, Any] | None) -> dict[str, Any]:
+    if payload is not None:
+        if text:
+            raise click.UsageError("give TEXT or --payload, not both")
+        return payload
+    if kind != kinds.CHAT and not text:
+        raise click.UsageError(f"{kind} needs --payload JSON; an empty one is '{{}}'")
+    if text:
+        return {"text": " ".join(text)}
+    if sys.stdin.isatty():
+        raise click.UsageError("give the TEXT to send, or pipe it in")
+    try:
+        said = sys.stdin.buffer.read().decode().rstrip("\n")
+    except UnicodeDecodeError:
+        raise click.UsageError("stdin is not UTF-8: a chat is text") from None
+    if not said:
+        raise click.UsageError("there is nothing to send: stdin is empty")
+    return {"text": said}

@@ -1,0 +1,66 @@
+"""``mewstream status``: is the gateway well, who is here, what is open."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.output import print_json, print_table, quietly
+from mewstream.cli.streams import print_streams
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object: health, participants, streams.")
+@participant_options
+@quietly
+def status(who: Who, as_json: bool) -> None:
+    """Tell how the gateway is; with --as, also who may come, who is here, and which streams are open.
+
+    Exit code 0: the gateway is well. 1: it is up, and draining or unable to record. 3: it cannot be reached.
+
+    \b
+    Examples:
+      mewstream status
+      mewstream status --as alice --url wss://mew.example.org
+      mewstream status --json | jq .health.clients
+    """
+    found = run(_ask(who))
+    health = found["health"]
+    if as_json:
+        print_json(found)
+    else:
+        shown = ["status", "version", "uptime", "spaces", "clients"]
+        print_table(f"Gateway {who.http_url}", shown, [[health.get(key) for key in shown]])
+        if "participants" in found:
+            print_table(
+                "Participants",
+                ["participant", "connected", "capabilities"],
+                [[each.get("id"), _yes(each.get("connected")), _kinds(each)] for each in found["participants"]],
+            )
+            print_streams(found["streams"])
+    if health.get("status") != "ok":
+        sys.exit(1)
+
+
+async def _ask(who: Who) -> dict[str, Any]:
+    from mewstream.cli import asking
+
+    found: dict[str, Any] = {"health": await asking.health(who)}
+    if who.participant is not None:
+        found["participants"] = await asking.participants(who)
+        found["streams"] = await asking.streams(who)
+    return found
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else "no"
+
+
+def _kinds(participant: dict[str, Any]) -> str:
+    """The kinds alone: the patterns of payloads are for --json."""
+    patterns = participant.get("capabilities")
+    kinds = [str(each.get("kind")) for each in patterns or () if isinstance(each, dict)]
+    return ", ".join(dict.fromkeys(kinds))

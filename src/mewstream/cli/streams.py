@@ -1,0 +1,194 @@
+"""``mewstream streams``, ``grant``, ``revoke``, ``transfer`` and ``close``: who may do what to which stream."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from mewstream.cli.completing import complete_participant, complete_stream
+from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.output import print_json, print_table, printable, quietly
+from mewstream.cli.values import span
+from mewstream.protocol import kinds
+from mewstream.protocol.times import SECOND, rfc3339
+
+stream_argument = click.argument("stream", shell_complete=complete_stream)
+participant_argument = click.argument("participant_id", metavar="PARTICIPANT", shell_complete=complete_participant)
+reason_option = click.option("--reason", help="Why; everyone is told.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+
+
+@click.command("streams")
+@click.option("--json", "as_json", is_flag=True, help="A JSON list, with everything that is known of each stream.")
+@participant_options
+@quietly
+def list_streams(who: Who, as_json: bool) -> None:
+    """List the open streams.
+
+    \b
+    Examples:
+      mewstream streams --as alice
+      mewstream streams --as alice --json | jq -r '.[].stream_id'
+    """
+    from mewstream.cli import asking
+
+    found = run(asking.streams(who))
+    if as_json:
+        print_json(found)
+    else:
+        print_streams(found)
+
+
+def print_streams(found: list[dict[str, Any]]) -> None:
+    print_table(
+        "Streams",
+        ["stream", "alias", "owner", "writers", "readers", "status", "description"],
+        [
+            [
+                *(each.get("stream_id"), each.get("alias"), _owner(each), _names(each.get("authorized_writers"))),
+                *(_names(each.get("authorized_readers"), none="everyone"), each.get("status")),
+                each.get("description"),
+            ]
+            for each in found
+        ],
+    )
+
+
+def _owner(stream: dict[str, Any]) -> str:
+    return f"{stream.get('owner')}{'' if stream.get('owner_connected', True) else ' (away)'}"
+
+
+def _names(ids: Any, *, none: str = "") -> str:
+    return ", ".join(map(str, ids)) if isinstance(ids, list) else none
+
+
+@click.command()
+@stream_argument
+@participant_argument
+@reason_option
+@click.option("--expires-in", metavar="TIME", callback=span, help="Only for so long: 30 (seconds), 15m, 12h.")
+@click.option("--max-frames", type=click.IntRange(1), help="Only for so many frames.")
+@click.option("--read", is_flag=True, help="The right to read, for a stream that has a set of readers.")
+@json_option
+@participant_options
+@quietly
+def grant(
+    who: Who,
+    stream: str,
+    participant_id: str,
+    reason: str | None,
+    expires_in: float | None,
+    max_frames: int | None,
+    read: bool,
+    as_json: bool,
+) -> None:
+    """Let PARTICIPANT write to STREAM (an id or an alias). It has to be connected.
+
+    \b
+    Examples:
+      mewstream grant --as server stream-1 player1 --reason 'took the wheel'
+      mewstream grant --as server movement player1 --expires-in 5m --max-frames 1000
+      mewstream grant --as server stream-1 viewer --read
+    """
+    conditions: dict[str, Any] = {}
+    if expires_in is not None:
+        conditions["expires_at"] = rfc3339(time.time_ns() // 1000 + int(expires_in * SECOND))
+    if max_frames is not None:
+        conditions["max_frames"] = max_frames
+    if read and conditions:
+        raise click.UsageError("--expires-in and --max-frames are for the right to write, not for --read")
+    kind = kinds.GRANT_READ if read else kinds.GRANT_WRITE
+    _change(
+        who,
+        kind,
+        as_json,
+        stream_id=stream,
+        participant_id=participant_id,
+        reason=reason,
+        conditions=conditions or None,
+    )
+
+
+@click.command()
+@stream_argument
+@participant_argument
+@reason_option
+@click.option("--read", is_flag=True, help="The right to read.")
+@json_option
+@participant_options
+@quietly
+def revoke(who: Who, stream: str, participant_id: str, reason: str | None, read: bool, as_json: bool) -> None:
+    """Take from PARTICIPANT the right to write to STREAM (an id or an alias).
+
+    \b
+    Examples:
+      mewstream revoke --as server stream-1 player1
+      mewstream revoke --as server stream-1 viewer --read --reason 'the round is over'
+    """
+    kind = kinds.REVOKE_READ if read else kinds.REVOKE_WRITE
+    _change(who, kind, as_json, stream_id=stream, participant_id=participant_id, reason=reason)
+
+
+@click.command()
+@stream_argument
+@participant_argument
+@reason_option
+@click.option("--retain-write", is_flag=True, help="The owner so far may go on writing.")
+@json_option
+@participant_options
+@quietly
+def transfer(who: Who, stream: str, participant_id: str, reason: str | None, retain_write: bool, as_json: bool) -> None:
+    """Make PARTICIPANT the owner of STREAM (an id or an alias). It has to be connected.
+
+    \b
+    Examples:
+      mewstream transfer --as server stream-1 player1 --reason 'it is yours'
+      mewstream transfer --as server stream-1 player1 --retain-write
+    """
+    _change(
+        who,
+        kinds.TRANSFER_OWNERSHIP,
+        as_json,
+        stream_id=stream,
+        new_owner=participant_id,
+        reason=reason,
+        retain_write=retain_write or None,
+    )
+
+
+@click.command()
+@stream_argument
+@reason_option
+@json_option
+@participant_options
+@quietly
+def close(who: Who, stream: str, reason: str | None, as_json: bool) -> None:
+    """Close STREAM (an id or an alias), for everyone.
+
+    \b
+    Examples:
+      mewstream close --as server stream-1
+      mewstream close --as server movement --reason 'the game is over'
+    """
+    _change(who, kinds.STREAM_CLOSE, as_json, stream_id=stream, reason=reason)
+
+
+def _change(who: Who, kind: str, as_json: bool, **fields: Any) -> None:
+    """Post it, and tell what came of it."""
+    from mewstream.cli import asking
+
+    payload = {key: value for key, value in fields.items() if value is not None}
+    answer = run(asking.post(who, kind, payload))
+    if as_json:
+        print_json(answer)
+        return
+    status = "closed" if kind == kinds.STREAM_CLOSE else answer.get("status")
+    said = f"{answer.get('stream_id', fields['stream_id'])}: {status}"
+    if "new_owner" in answer:
+        said += f", owner: {answer['new_owner']}"
+    for rights in ("writers", "readers"):
+        if isinstance(answer.get(f"authorized_{rights}"), list):
+            said += f", {rights}: {_names(answer[f'authorized_{rights}']) or 'nobody'}"
+    click.echo(printable(said))

@@ -1,0 +1,183 @@
+"""``mewstream tail``: what happens in a stream or a space, to stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from mewstream.cli.blocking import BlockingThread, write_all
+from mewstream.cli.completing import complete_stream
+from mewstream.cli.connecting import Who, participant_options, run, telling_of_connection
+from mewstream.cli.output import complain, printable, quietly
+from mewstream.cli.values import span
+from mewstream.protocol.errors import MewError
+
+if TYPE_CHECKING:
+    from mewstream.client import Events, Frame, Subscription
+    from mewstream.client.events import Event
+
+Form = Literal["text", "json", "raw"]
+#: So many lines are written at once at most, where they come faster than they are written.
+BATCH = 1000
+
+
+@click.command()
+@click.argument("stream", required=False, shell_complete=complete_stream)
+@click.option("--json", "form", flag_value="json", help="One JSON object a line.")
+@click.option("--raw", "form", flag_value="raw", help="The data alone: text with a line end, bytes as they are.")
+@click.option("--count", "-n", type=click.IntRange(1), help="Stop after so many lines; with --raw, frames.")
+@click.option("--for", "seconds", metavar="TIME", callback=span, help="Stop after so long: 30 (seconds), 15m, 12h.")
+@participant_options
+@quietly
+def tail(who: Who, stream: str | None, form: Form | None, count: int | None, seconds: float | None) -> None:
+    """Print the frames of STREAM (an id or an alias) as they come; without STREAM, all frames and events.
+
+    It ends when STREAM is closed. It connects by a socket, which ends another connection of the same
+    participant: use one of its own. A lost connection is made again by itself; that, and frames that are
+    missing, are told on stderr. It never slows the space down: a reader of the pipe that is too slow makes
+    it miss frames, which it then says.
+
+    Exit code 0: the stream has ended, --count or --for is reached, or nobody reads the pipe any more.
+    3: the connection is lost for good. 130: Ctrl-C.
+
+    \b
+    Examples:
+      mewstream tail --as viewer
+      mewstream tail --as viewer movement --json | jq -r .data
+      mewstream tail --as viewer stream-1 --raw --count 1
+      mewstream tail --as viewer --json --for 10m > what-happened.jsonl
+    """
+    if form == "raw" and stream is None:
+        raise click.UsageError("--raw is for the data of one stream: name it")
+    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    run(_tail(who, stream, Printer(form or "text", count, colours), seconds))
+
+
+@dataclass(slots=True)
+class Printer:
+    """Lines to stdout. Each is out as soon as nothing more is pending."""
+
+    form: Form
+    left: int | None
+    """How many lines are still wanted."""
+    colours: bool
+    _lines: list[bytes] = field(default_factory=list)
+    _thread: BlockingThread = field(default_factory=BlockingThread)
+
+    @property
+    def pending(self) -> int:
+        return len(self._lines)
+
+    @property
+    def is_done(self) -> bool:
+        return self.left == 0
+
+    def frame(self, frame: Frame) -> None:
+        from mewstream.cli import events_out
+
+        if frame.gap:
+            before = f" before seq {frame.seq}" if frame.seq is not None else ""
+            complain(f"{printable(frame.stream)}: {frame.gap} frames are missing{before}")
+        if self.form == "json":
+            self._add(events_out.frame_json(frame) + b"\n")
+        elif self.form == "raw":
+            self._add(frame.data + b"\n" if frame.is_text else frame.data)
+        else:
+            self._add(events_out.frame_text(frame, colours=self.colours).encode() + b"\n")
+
+    def event(self, event: Event) -> None:
+        from mewstream.cli import events_out
+
+        if self.form == "json":
+            self._add(events_out.event_json(event) + b"\n")
+        else:
+            self._add(events_out.event_text(event, colours=self.colours).encode() + b"\n")
+
+    def _add(self, line: bytes) -> None:
+        if not self.is_done:
+            self._lines.append(line)
+            if self.left is not None:
+                self.left -= 1
+
+    async def flush(self) -> None:
+        lines, self._lines = self._lines, []
+        if lines:
+            await self._thread.call(write_all, sys.stdout.fileno(), b"".join(lines))
+
+
+async def _tail(who: Who, stream: str | None, printer: Printer, seconds: float | None) -> None:
+    async with who.connect() as space, telling_of_connection(space):
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                if stream is None:
+                    feeds = space.subscribe(), space.events()
+                    complain(f"listening to the space as {printable(space.participant)}")
+                    await _everything(*feeds, printer)
+                else:
+                    known = "listening to" if stream in space.streams else "waiting for"
+                    frames = space.subscribe(stream)
+                    complain(f"{known} {printable(stream)} as {printable(space.participant)}")
+                    await _frames(frames, printer)
+        except (TimeoutError, MewError) as end:
+            await printer.flush()
+            if not (isinstance(end, TimeoutError) and limit.expired()):
+                raise
+
+
+async def _frames(frames: Subscription, printer: Printer) -> None:
+    async for frame in frames:
+        printer.frame(frame)
+        if printer.is_done:
+            break
+        if not frames.pending or printer.pending >= BATCH:
+            await printer.flush()
+    await printer.flush()
+
+
+async def _everything(frames: Subscription, events: Events, printer: Printer) -> None:
+    """Frames and events wait in queues of their own. What is in both at one moment is everything up to
+    some position of the space: sorted by position, it comes in the order in which it happened."""
+    feeds: dict[asyncio.Task[Any], tuple[Any, Callable[[Any], None]]] = {}
+
+    def listen(feed: Any, show: Callable[[Any], None]) -> None:
+        feeds[asyncio.create_task(_next(feed))] = (feed, show)
+
+    listen(frames, printer.frame)
+    listen(events, printer.event)
+    taken: list[tuple[int, Callable[[Any], None], Any]] = []
+    last = 0
+    try:
+        while feeds and not printer.is_done:
+            done, _ = await asyncio.wait(feeds, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                feed, show = feeds.pop(task)
+                if (entry := task.result()) is None:
+                    continue
+                last = entry.seq if entry.seq is not None else last
+                taken.append((last, show, entry))
+                listen(feed, show)
+            if len(taken) >= BATCH or not (frames.pending or events.pending):
+                _show(taken)
+                await printer.flush()
+    finally:
+        _show(taken)
+        for task in feeds:
+            task.cancel()
+    await printer.flush()
+
+
+async def _next(feed: Any) -> Any:
+    """None at the end."""
+    return await anext(feed, None)
+
+
+def _show(taken: list[tuple[int, Callable[[Any], None], Any]]) -> None:
+    for _, show, entry in sorted(taken, key=lambda each: each[0]):
+        show(entry)
+    taken.clear()

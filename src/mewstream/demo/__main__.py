@@ -1,0 +1,186 @@
+"""``python -m mewstream.demo``: plays the session, runs the pipeline over it, and shows what came out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from mewstream.cli.output import printable
+from mewstream.cli.spark import session
+from mewstream.demo.gateway import SPACE, DemoGateway
+from mewstream.demo.play import perform
+from mewstream.protocol.errors import MewError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mewstream.pipeline.warehouse import Warehouse
+
+_MARKER = ".mewstream-demo"
+"""In a directory of ours, which a later demo may empty."""
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_cyan", "bright_green")
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("demo"),
+    show_default=True,
+    help="Where the journal, the tables and the report go. That of an earlier demo is replaced.",
+)
+def demo(directory: Path) -> None:
+    """A gateway, a session of people, agents and a game server, and what the pipeline makes of it."""
+    began = time.monotonic()
+    console = Console(highlight=False)
+    _make_room(directory)
+    with _part(console, "1. A session, through a real gateway"), DemoGateway(directory) as gateway:
+        asyncio.run(perform(gateway, _narrator(console)))
+    report = directory / "report.html"
+    with _spark(console) as spark:
+        with _part(console, "2. The pipeline: tables of everything that flowed"):
+            opened = _run_pipeline(console, spark, gateway.data, directory / "warehouse")
+        with _part(console, "3. The audit: was everything allowed?"):
+            is_sound = _print_audit(console, spark, opened)
+        with _part(console, "4. What happened, in numbers"):
+            _print_summary(console, spark, opened)
+        with _part(console, "5. The report"), console.status("drawing"):
+            from mewstream.pipeline.report import write_report
+
+            write_report(lambda name: opened.table(spark, name), report)
+    console.print(f"\n[bold]The report is in {report.absolute()}[/]: open it in a browser.")
+    console.print("Go on with what is there:")
+    for line in (
+        f"mewstream state --space {SPACE} --data {gateway.data} --at 300",
+        f"mewstream query --warehouse {directory / 'warehouse'}",
+        f"mewstream journal cat --data {gateway.data} --record refused",
+    ):
+        console.print(f"  {line}", style="cyan", soft_wrap=True)
+    console.print(f"[dim]{time.monotonic() - began:.0f} seconds in all[/]")
+    if not is_sound:
+        raise SystemExit(1)
+
+
+def _make_room(directory: Path) -> None:
+    if directory.exists() and any(directory.iterdir()):
+        if not (directory / _MARKER).exists():
+            raise click.UsageError(f"{directory} is not empty, and not of a demo: give another --dir")
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / _MARKER).touch()
+
+
+@contextlib.contextmanager
+def _part(console: Console, title: str) -> Iterator[None]:
+    console.print()
+    console.print(Rule(Text(title, "bold"), align="left"))
+    began = time.monotonic()
+    yield
+    console.print(f"[dim]{time.monotonic() - began:.1f} s[/]")
+
+
+@contextlib.contextmanager
+def _spark(console: Console) -> Iterator[SparkSession]:
+    with contextlib.ExitStack() as stack:
+        with console.status("starting Spark"):
+            spark = stack.enter_context(session())
+        yield spark
+
+
+def _narrator(console: Console) -> Any:
+    began = time.monotonic()
+    colours: dict[str, str] = {}
+
+    def say(who: str, what: str) -> None:
+        colour = colours.setdefault(who, _COLOURS[len(colours) % len(_COLOURS)])
+        line = Text(f"{time.monotonic() - began:5.1f} s  ", "dim")
+        line.append(f"{who:<17}", colour)
+        line.append(printable(what))
+        console.print(line, soft_wrap=True)
+
+    return say
+
+
+def _run_pipeline(console: Console, spark: SparkSession, data: Path, warehouse: Path) -> Warehouse:
+    from mewstream.pipeline import runner
+    from mewstream.pipeline.warehouse import open_warehouse
+
+    with console.status("reading the journal, writing the tables"):
+        result = runner.run(runner.Settings(data=str(data), warehouse=warehouse), spark=spark)
+    table = Table("table", "rows", box=None, header_style="bold", pad_edge=False)
+    table.columns[1].justify = "right"
+    for name, rows in result.rows.items():
+        table.add_row(name, f"{rows:,}")
+    console.print(table)
+    return open_warehouse(warehouse)
+
+
+def _print_audit(console: Console, spark: SparkSession, opened: Warehouse) -> bool:
+    [row] = opened.table(spark, "space_summary").where(f"space = '{SPACE}'").collect()
+    style = "bold green" if row.verdict == "sound" else "bold red"
+    console.print(
+        Text(str(row.verdict), style), f"- {row.frames_judged} frames and {row.refusals_judged} refusals judged"
+    )
+    for finding in opened.table(spark, "audit").orderBy("seq").limit(20).collect():
+        console.print(Text(f"seq {finding.seq}  {finding.rule}  {printable(str(finding.reason))}", "red"))
+    return bool(row.verdict == "sound")
+
+
+def _print_summary(console: Console, spark: SparkSession, opened: Warehouse) -> None:
+    opened.register_views(spark)
+    for title, sql in _QUESTIONS.items():
+        found = spark.sql(sql)
+        table = Table(*found.columns, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        for row in found.collect():
+            table.add_row(*(Text(_cell(value)) for value in row))
+        console.print(table)
+
+
+_QUESTIONS = {
+    "Streams": """
+        SELECT stream_id, left(coalesce(alias, description), 24) AS what, status, owner, size(owners) AS owners, frames
+        FROM streams ORDER BY ready_seq
+    """,
+    "Handoffs": """
+        SELECT stream_id, how, `by`, writer, outcome, CAST(waited_ms AS BIGINT) AS waited_ms FROM handoffs ORDER BY seq
+    """,
+    "Refusals": """
+        SELECT code, sender, sum(count) AS count FROM refusals GROUP BY code, sender ORDER BY count DESC, code, sender
+    """,
+    "Quarantine": """
+        SELECT seq, sender, format_id, reasons[0].rule AS rule, reasons[0].message AS message
+        FROM quarantine ORDER BY seq
+    """,
+}
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.WARNING)
+    try:
+        demo()
+    except MewError as error:
+        raise SystemExit(f"mewstream: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Every change of rights: whether somebody entitled asked for it, or the gateway had a recorded cause.
+
+A change that a participant asked for follows the record of its envelope, and so the newest envelope before it must be
+that one. What the gateway does by itself follows from a leave, a join, a condition that is spent, or a policy.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mewstream.pipeline.audit_facts import ALL_KNOWN, ASSUMED, IS_OPEN, mark
+from mewstream.protocol import kinds
+
+RECORDS = (
+    *("stream-opened", "stream-started", "stream-ended", "write-granted", "write-revoked"),
+    *("ownership-transferred", "read-granted", "read-revoked"),
+)
+
+_ASKED_BY = {
+    "stream-started": kinds.STREAM_START,
+    "write-granted": kinds.GRANT_WRITE,
+    "write-revoked": kinds.REVOKE_WRITE,
+    "ownership-transferred": kinds.TRANSFER_OWNERSHIP,
+    "read-granted": kinds.GRANT_READ,
+    "read-revoked": kinds.REVOKE_READ,
+}
+"""The kind of the envelope that each change answers."""
+
+_CHANGED = "if(record IN {}, {{}}, NULL)".format("('" + "', '".join(RECORDS) + "')")
+LOOKUPS = {
+    "given": ("right", _CHANGED.format("stream_id"), "participant"),
+    "receiver": ("presence", _CHANGED.format("participant"), "''"),
+    "auto": ("auto", _CHANGED.format("stream_id"), "participant"),
+    "asked": ("asked", _CHANGED.format("''"), "''"),
+    "joined": ("joined", _CHANGED.format("''"), "''"),
+    "left": ("left", _CHANGED.format("''"), "''"),
+    "opening": ("opening", _CHANGED.format("''"), "''"),
+}
+"""What must be looked up about a change, beside what every record needs."""
+
+_HERE = f"coalesce(was.receiver.text IN ('here', 'suspended', '{ASSUMED}'), was.begins.number <> 1)"
+_SUBJECT = "get_json_object(was.asked.body, '$.subject')"
+
+
+def verdict() -> str:
+    """What is wrong with a change, as SQL over a record with :func:`with_causes`; null where nothing is."""
+    wrong = " ".join(
+        f"WHEN record = '{record}' THEN "
+        + mark(
+            record.replace("-", "_"),
+            "breach",
+            "coalesce(participant, sender)",
+            "concat(sender, ' ', flaw)",
+            "cause_seq",
+        )
+        for record in RECORDS
+    )
+    return f"CASE WHEN {ALL_KNOWN} AND flaw IS NOT NULL THEN CASE {wrong} END END"
+
+
+def with_causes(known: DataFrame, facts: DataFrame, uses: DataFrame) -> DataFrame:
+    """``flaw``: what is wrong with a change; null where nothing is, and for other records."""
+    known = known.withColumn("asked_for", F.expr(_asked_for()))
+    caused = _with_uses(_with_presence_of_owner(known, facts), uses)
+    return caused.withColumn("flaw", F.expr(_flaw())).drop("asked_for", "owner_gone", "used")
+
+
+def _asked_for() -> str:
+    """Whether the change answers an envelope of its own kind, sender, stream and participant."""
+    kind = " ".join(f"WHEN record = '{record}' THEN '{kind}'" for record, kind in _ASKED_BY.items())
+    ends = (
+        f"WHEN record = 'stream-ended' THEN kind WHEN record = 'stream-opened' AND d.status = 'live' "
+        f"THEN '{kinds.STREAM_REQUEST}' WHEN record = 'stream-opened' THEN '{kinds.STREAM_ANNOUNCE}'"
+    )
+    return f"""coalesce(
+        was.asked.seq = cause_seq AND was.asked.text = sender
+        AND get_json_object(was.asked.body, '$.kind') = CASE {kind} {ends} END
+        AND (record = 'stream-opened' OR get_json_object(was.asked.body, '$.stream_id') = stream_id)
+        AND (participant IS NULL OR {_SUBJECT} = participant), false)"""
+
+
+def _with_presence_of_owner(known: DataFrame, facts: DataFrame) -> DataFrame:
+    """``owner_gone``: since when the owner was not here. Of use where the gateway acts for an owner who has left."""
+    gone = facts.where("topic = 'presence' AND text = 'gone'").selectExpr(
+        "space", "key AS gone_owner", "at AS gone_at", "until AS gone_until", "ts AS owner_gone"
+    )
+    condition = (
+        (F.col("k.space") == F.col("g.space"))
+        & F.expr("k.was.owner.text = g.gone_owner AND k.at > g.gone_at AND k.at <= g.gone_until")
+        & F.expr(f"k.sender = '{kinds.GATEWAY}'")
+    )
+    return known.alias("k").join(F.broadcast(gone.alias("g")), condition, "left").select("k.*", "g.owner_gone")
+
+
+def _with_uses(known: DataFrame, uses: DataFrame) -> DataFrame:
+    """``used``: how many frames were accepted under the right that is revoked."""
+    counted = uses.selectExpr("space", "key", "other", "at AS right_at", "number AS used")
+    condition = (
+        (F.col("k.space") == F.col("u.space"))
+        & (F.col("k.stream_id") == F.col("u.key"))
+        & (F.col("k.participant") == F.col("u.other"))
+        & F.expr("k.was.given.at = u.right_at")
+    )
+    return known.alias("k").join(F.broadcast(counted.alias("u")), condition, "left").select("k.*", "u.used")
+
+
+def _flaw() -> str:
+    """What is wrong with a change; null where nothing is."""
+    gateway = f"sender = '{kinds.GATEWAY}'"
+    owner_left = (
+        "owner_gone IS NOT NULL AND micros >= owner_gone + "
+        "CAST(round(CAST(get_json_object(was.opened.body, '$.grace') AS DOUBLE) * 1000000) AS BIGINT)"
+    )
+    policy = "get_json_object(was.opened.body, '$.on_owner_leave')"
+    entitled = "coalesce(sender = was.owner.text OR manager <> 'no', false)"
+    spent = """CASE d.reason
+        WHEN 'expired' THEN if(was.given.held AND was.given.number <= micros, NULL,
+            'revoked as expired, and it was not')
+        WHEN 'max_frames' THEN if(was.given.held AND coalesce(used, 0) >= was.given.bound, NULL,
+            'revoked as used up, and it was not')
+        ELSE if(was.left.seq = cause_seq AND was.left.text = participant, NULL,
+            'revoked by the gateway without a recorded cause') END"""
+    auto = """was.auto.held AND ((was.joined.seq = cause_seq AND was.joined.text = participant)
+        OR (was.opening.seq = cause_seq AND was.opening.text = stream_id))"""
+    return f"""CASE
+        WHEN record IN ('frame', 'refused') THEN NULL
+        WHEN record = 'stream-opened' THEN CASE
+            WHEN {IS_OPEN} THEN 'opened a stream that was open already'
+            WHEN NOT asked_for THEN 'opened a stream without a request' END
+        WHEN NOT {IS_OPEN} THEN 'changed a stream that was not open'
+        WHEN record = 'stream-started' THEN CASE
+            WHEN was.status.text <> 'ready' THEN 'started a stream that was live'
+            WHEN sender <> was.owner.text THEN 'started a stream of another'
+            WHEN NOT asked_for THEN 'started a stream without a request' END
+        WHEN record = 'stream-ended' AND {gateway} THEN CASE
+            WHEN d.code = 'start_timeout' THEN if(was.status.text = 'ready' AND micros >= was.opened.number, NULL,
+                'failed a stream that was not late')
+            WHEN d.reason = 'owner_left' THEN if({owner_left} AND {policy} <> 'keep', NULL,
+                'closed a stream for an owner who was here, or too early, or against its policy')
+            ELSE 'ended a stream without a recorded cause' END
+        WHEN record = 'stream-ended' THEN CASE
+            WHEN NOT coalesce(sender = was.owner.text OR (d.how = 'closed' AND manager <> 'no'), false) THEN
+                'ended a stream without being entitled to'
+            WHEN d.how = 'completed' AND was.status.text <> 'live' THEN 'completed a stream that was not live'
+            WHEN NOT asked_for THEN 'ended a stream without a request' END
+        WHEN record = 'ownership-transferred' AND d.previous_owner <> was.owner.text THEN
+            concat('took ownership from ', d.previous_owner, ', but the owner was ', was.owner.text)
+        WHEN record = 'ownership-transferred' AND {gateway} THEN CASE
+            WHEN NOT coalesce({owner_left} AND {policy} = 'transfer', false) THEN
+                'transferred for an owner who was here, or too early, or against the policy of the stream'
+            WHEN NOT coalesce(was.given.held AND was.receiver.text = 'here', false) THEN
+                'transferred to somebody who was no writer, or not here' END
+        WHEN record = 'write-revoked' AND participant = was.owner.text THEN 'took the right of the owner'
+        WHEN record = 'write-revoked' AND {gateway} THEN {spent}
+        WHEN record = 'write-granted' AND d.request_id IS NULL THEN
+            if(coalesce({auto}, false) AND sender = was.owner.text, NULL,
+                'granted without a request, and without a standing grant')
+        WHEN NOT {entitled} THEN 'changed the rights of a stream without being entitled to'
+        WHEN NOT asked_for THEN 'changed the rights of a stream without a recorded request'
+        WHEN record IN ('write-granted', 'read-granted', 'ownership-transferred') AND NOT {_HERE} THEN
+            'gave a right to somebody who was not here'
+        END"""

@@ -1,0 +1,123 @@
+"""Tables as Parquet files: a directory for each batch, which counts when a commit names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from mewstream.pipeline.manifest import Piece
+from mewstream.pipeline.tables import Table
+
+#: So many pieces of one level become one of the next.
+FAN_IN = 10
+#: Pieces of more rows are not put together any further.
+FULL_ROWS = 2_000_000
+
+
+class ParquetTables:
+    """``tag`` is of one run: what a killed run left, or a worker of it still writes, never gets mixed with ours."""
+
+    def __init__(self, root: Path, tag: str) -> None:
+        self._root = root
+        self._tag = tag
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def read(self, spark: SparkSession, table: Table, pieces: list[Piece]) -> DataFrame:
+        if not pieces:
+            return spark.createDataFrame([], table.schema)
+        return spark.read.schema(table.schema).parquet(*(str(self._root / piece.path) for piece in pieces))
+
+    def read_added(
+        self, spark: SparkSession, table: Table, before: list[Piece], after: list[Piece], batch: int
+    ) -> DataFrame:
+        """The rows that a batch added."""
+        return self.read(spark, table, after[len(before) :])
+
+    def portions(self, spark: SparkSession, table: Table, pieces: list[Piece], most: int) -> Iterator[DataFrame]:
+        """All rows in their order, so many at once: neighbouring pieces, and one piece at least."""
+        portion: list[Piece] = []
+        for piece in pieces:
+            if portion and sum(each.rows for each in portion) + piece.rows > most:
+                yield self.read(spark, table, portion)
+                portion = []
+            portion.append(piece)
+        if portion:
+            yield self.read(spark, table, portion)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def append(self, rows: DataFrame, table: Table, before: list[Piece], batch: int) -> list[Piece]:
+        added = self._write(rows, f"{table.name}/{batch:012d}-{self._tag}")
+        return [*before, added] if added else before
+
+    def replace(self, rows: DataFrame, table: Table, batch: int) -> Piece | None:
+        return self._write(rows, f"{table.name}/{batch:012d}-{self._tag}-open")
+
+    def split(
+        self, rows: DataFrame, column: str, table: Table, before: list[Piece], batch: int
+    ) -> tuple[list[Piece], Piece | None]:
+        final, carried = self._write_parts(rows, column, table, batch)
+        return [*before, final] if final else before, carried
+
+    def distribute(
+        self,
+        rows: DataFrame,
+        column: str,
+        tables: tuple[Table, Table],
+        befores: tuple[list[Piece], list[Piece]],
+        batch: int,
+    ) -> tuple[list[Piece], list[Piece]]:
+        """The files hold the columns of both tables; a reader takes those of its own."""
+        first, second = self._write_parts(rows, column, tables[0], batch)
+        return [*befores[0], *([first] if first else [])], [*befores[1], *([second] if second else [])]
+
+    def _write_parts(self, rows: DataFrame, column: str, table: Table, batch: int) -> tuple[Piece | None, Piece | None]:
+        """In one job, rows with a false and with a true ``column`` apart."""
+        path = f"{table.name}/{batch:012d}-{self._tag}"
+        rows.write.partitionBy(column).parquet(str(self._root / path))
+        return self._piece(f"{path}/{column}=false"), self._piece(f"{path}/{column}=true")
+
+    def _write(self, rows: DataFrame, path: str, level: int = 0) -> Piece | None:
+        rows.write.parquet(str(self._root / path))
+        return self._piece(path, level)
+
+    def _piece(self, path: str, level: int = 0) -> Piece | None:
+        files = sorted((self._root / path).glob("*.parquet"))
+        count = sum(pq.read_metadata(file).num_rows for file in files)
+        return Piece(path, count, level) if count else None
+
+    # -- putting small pieces together --------------------------------------------------------------
+
+    def compact(self, spark: SparkSession, table: Table, pieces: list[Piece], batch: int) -> list[Piece]:
+        """The same rows in fewer pieces, or the same pieces where there is nothing to do yet. A row is rewritten a few
+        times at most, however long the history is: only pieces of one level are put together, to one of the next."""
+        level = pieces[-1].level if pieces else 0
+        start = len(pieces)
+        while start > 0 and pieces[start - 1].level == level:
+            start -= 1
+        run = pieces[start:]
+        if len(run) < FAN_IN or sum(piece.rows for piece in run) > FULL_ROWS:
+            return pieces
+        rows = self.read(spark, table, run).coalesce(1)
+        merged = self._write(rows, f"{table.name}/{batch:012d}-{self._tag}-merged-{level + 1}", level + 1)
+        return self.compact(spark, table, [*pieces[:start], *([merged] if merged else [])], batch)
+
+
+def unnamed(root: Path, named: set[str], tables: tuple[Table, ...]) -> list[str]:
+    """Directories of tables that no commit names: what a killed run left."""
+    found = []
+    for table in tables:
+        for directory in sorted((root / table.name).glob("*-*")):
+            path = str(directory.relative_to(root))
+            parts = [f"{path}/{each.name}" for each in directory.iterdir() if "=" in each.name]
+            if path in named:
+                continue
+            if any(part in named for part in parts):
+                found += [part for part in parts if part not in named]
+            else:
+                found.append(path)
+    return found

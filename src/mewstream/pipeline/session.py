@@ -1,0 +1,76 @@
+"""A Spark session as the pipeline needs it. Any other works too, after ``mewstream.pipeline.register(spark)``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pyspark.sql import SparkSession
+
+from mewstream.pipeline.jars import jars_of
+from mewstream.pipeline.java import use_java
+from mewstream.pipeline.source import register
+
+TableFormat = Literal["parquet", "delta"]
+
+#: The newest of Delta Lake for this Spark on Maven Central. The wheel delta-spark has numbers of its own.
+DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_GIB = 1 << 30
+
+
+def spark_session(
+    master: str | None = None,
+    table_format: TableFormat = "parquet",
+    app_name: str = "mewstream",
+    *,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session that knows the source ``mew``. Without a ``master`` it runs here, on all cores. ``config`` has the last
+    word on every setting. Raises :class:`~mewstream.pipeline.errors.PipelineError` with one line where there is no
+    Java, or the jars of a table format cannot be had."""
+    use_java()
+    python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.master": master or "local[*]",
+        "spark.app.name": app_name,
+        "spark.pyspark.python": python,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+    }
+    if settings["spark.master"].startswith("local"):
+        settings |= _local_settings()
+    if table_format == "delta":
+        settings |= _delta_settings(config or {})
+    settings |= config or {}
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def _local_settings() -> dict[str, str]:
+    """Nobody but this machine is asked or answered, and the one process there is gets a fair share of it."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": f"{min(max(memory // 4, _GIB), 4 * _GIB) >> 20}m",
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+        "spark.ui.enabled": "false",
+    }
+
+
+def _delta_settings(config: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "spark.jars": ",".join(str(jar) for jar in jars_of(DELTA_PACKAGE, config)),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }

@@ -1,0 +1,135 @@
+"""Checking payloads against the JSON Schema of their format, in the workers: the only Python that sees single frames.
+
+A compiled schema is kept by its hash, so that a worker compiles each once. What makes a stranger's
+schema safe to run is in :mod:`mewstream.protocol.schemas`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from mewstream.protocol import kinds
+from mewstream.protocol.errors import ValidationFailed
+from mewstream.protocol.frames import TEXT
+from mewstream.protocol.schemas import MAX_PROBLEMS, MAX_TEXT, MAX_WORK, BoundedSchema, compile_schema, measure
+
+#: Possible errors of one payload up to which they are listed: the library makes all of them before the first.
+_MAX_LISTED = 100_000
+
+REASONS = pa.list_(pa.struct([("rule", pa.string()), ("path", pa.string()), ("message", pa.string())]))
+
+
+class Reason(NamedTuple):
+    rule: str
+    path: str
+    message: str
+
+
+class _Payload(msgspec.Struct):
+    content: Any
+
+
+class _Envelope(msgspec.Struct):
+    payload: _Payload
+
+
+_decode = msgspec.json.Decoder().decode
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def with_reasons(schemas: Mapping[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For ``mapInArrow``: rows with ``schema_hash``, ``lines``, ``kind``, ``opcode`` and ``data`` get ``reasons`` at
+    their end, null where nothing is wrong. ``schemas`` are JSON texts by their hash."""
+
+    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = [
+                batch.column(batch.schema.get_field_index(name)).to_pylist()
+                for name in ("schema_hash", "lines", "kind", "opcode", "data")
+            ]
+            found = [
+                problems(_compiled(hash, schemas[hash]), data, lines=lines, kind=kind, opcode=opcode)
+                for hash, lines, kind, opcode, data in zip(*columns, strict=True)
+            ]
+            reasons = pa.array([[each._asdict() for each in these] if these else None for these in found], REASONS)
+            yield pa.RecordBatch.from_arrays([*batch.columns, reasons], names=[*batch.schema.names, "reasons"])
+
+    return check
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(hash: str, schema: str) -> BoundedSchema | str:
+    """Ready to run; or why not, where the log holds a schema that this version finds unsafe."""
+    try:
+        return compile_schema(_decode(schema))
+    except (ValidationFailed, msgspec.MsgspecError) as flaw:
+        return str(flaw)
+
+
+def problems(schema: BoundedSchema | str, data: bytes | None, *, lines: bool, kind: str, opcode: int) -> list[Reason]:
+    """What is wrong with a payload, at most ``MAX_PROBLEMS`` reasons, none of which quotes it. Never raises."""
+    if isinstance(schema, str):
+        return [Reason("schema", "", schema)]
+    data = data or b""
+    if kind == kinds.STREAM_DATA:
+        try:
+            value = _decode_envelope(data).payload.content
+        except (msgspec.MsgspecError, ValueError, RecursionError) as flaw:
+            return [Reason("json", "", f"not a stream/data envelope: {flaw}")]
+        return _check(schema, value, *measure(value))
+    if not lines:
+        return _check_text(schema, data, opcode)
+    found: list[Reason] = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            here = _check_text(schema, line, opcode)
+            found += [each._replace(path=f"line {number}{each.path}") for each in here]
+            if len(found) >= MAX_PROBLEMS:
+                break
+    return found[:MAX_PROBLEMS]
+
+
+def _check_text(schema: BoundedSchema, data: bytes, opcode: int) -> list[Reason]:
+    try:
+        value = _decode(data)
+    except UnicodeDecodeError as flaw:
+        return [Reason("utf8", "", f"not UTF-8: {flaw.reason} at byte {flaw.start}")]
+    except (msgspec.MsgspecError, ValueError, RecursionError) as flaw:
+        return [Reason("utf8" if opcode == TEXT and not _is_utf8(data) else "json", "", f"not valid JSON: {flaw}")]
+    return _check(schema, value, *schema.extent(data, value))
+
+
+def _check(schema: BoundedSchema, value: Any, size: int, depth: int) -> list[Reason]:
+    if depth > schema.depth:
+        return [Reason("size", "", f"nested too deep: its schema is checked up to {schema.depth} levels")]
+    if size * schema.cost > MAX_WORK:
+        return [Reason("size", "", "too large to be checked against its schema")]
+    try:
+        if schema.validator.is_valid(value):
+            return []
+        if size * schema.errors * max(1, depth / 4) > _MAX_LISTED:
+            return [Reason("schema", "", "does not match its schema (too large or too deep to say where)")]
+        return [
+            Reason(error.kind.name, _pointer(error.instance_path), error.message[:MAX_TEXT])
+            for error in islice(schema.validator.iter_errors(value), MAX_PROBLEMS)
+        ]
+    except Exception as flaw:  # what JSON cannot hold, such as lone surrogates
+        return [Reason("json", "", f"cannot be checked: {flaw}"[:MAX_TEXT])]
+
+
+def _pointer(path: list[str | int]) -> str:
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)[:MAX_TEXT]
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

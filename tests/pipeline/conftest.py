@@ -1,0 +1,56 @@
+"""One Spark session for all tests of a run: it takes seconds to start.
+
+A test that asks for ``spark`` carries the marker ``spark`` by itself. Where any test of the run is marked ``delta``,
+the session has Delta Lake.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from journals import Play, write_journal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from mewstream.pipeline.session import spark_session
+
+    with_delta = any(item.get_closest_marker("delta") for item in request.session.items)
+    session = spark_session(
+        "local[2]",
+        "delta" if with_delta else "parquet",
+        "tests",
+        config={
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.sql.streaming.pollingDelay": "10ms",
+            "spark.sql.shuffle.partitions": "2",
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def journal_of(tmp_path: Path) -> Callable[..., Path]:
+    """``journal_of(play, ..., per_batch=5, seal=True)``: a new journal that holds these plays, as a data directory."""
+    numbers = itertools.count(1)
+
+    def make(*plays: Play, **options: Any) -> Path:
+        return write_journal(tmp_path / f"data-{next(numbers)}", *plays, **options)
+
+    return make

@@ -1,0 +1,98 @@
+"""``make demo`` ends by itself, finds nothing wrong, and leaves a report."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mewstream.journal.reader import JournalReader
+from mewstream.protocol.records import (
+    FramesDropped,
+    Joined,
+    OwnershipTransferred,
+    Record,
+    Refused,
+    Suspended,
+    WriteRevoked,
+)
+
+TIMEOUT = 900
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONWARNINGS"}
+    return subprocess.run(
+        [sys.executable, "-m", "mewstream.demo", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+        env=environment,
+    )
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    directory = tmp_path_factory.mktemp("demo")
+    done = run(cwd=directory)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return directory / "demo", done.stdout
+
+
+@pytest.mark.spark
+def test_it_says_what_it_does_and_where_the_report_is(demo: tuple[Path, str]) -> None:
+    directory, said = demo
+    assert "sound: " in said and "frames and" in said
+    assert str(directory / "report.html") in said.replace("\n", "")
+    text = (directory / "report.html").read_text()
+    assert "<strong>Sound</strong>" in text and "<h1>Space arena</h1>" in text
+    for name in ("activity", "timeline", "rates", "latency", "handoffs", "refusals-by-code", "sessions"):
+        assert f'<div class="figure" id="{name}"' in text, name
+
+
+@pytest.mark.spark
+def test_the_session_has_everything(demo: tuple[Path, str]) -> None:
+    directory, _ = demo
+    records: list[Record] = [entry.record for entry in JournalReader(directory / "data" / "journal").read("arena")]
+    refused = {(each.sender, each.code) for each in records if isinstance(each, Refused)}
+    assert {code for sender, code in refused if sender == "mallory"} == {
+        *("unauthorized_stream_write", "stream_not_found", "reserved_kind", "unauthorized", "capability_violation")
+    }
+    assert {"expired", "max_frames", "the turn is over"} <= {
+        each.reason for each in records if isinstance(each, WriteRevoked)
+    }
+    transfers = [each for each in records if isinstance(each, OwnershipTransferred)]
+    assert [(each.previous_owner, each.new_owner) for each in transfers] == [
+        ("character-server", "alice"),
+        ("scout-ai", "bob"),
+    ]
+    assert any(each.participant == "scout-ai" for each in records if isinstance(each, Suspended))
+    assert any(each.participant == "scout-ai" and each.continues for each in records if isinstance(each, Joined))
+    assert any(each.participant == "slow-screen" for each in records if isinstance(each, FramesDropped))
+
+
+@pytest.mark.spark
+def test_no_token_is_anywhere_but_in_the_configuration(demo: tuple[Path, str]) -> None:
+    import yaml
+
+    directory, said = demo
+    config = yaml.safe_load((directory / "space.yaml").read_text())
+    assert (directory / "space.yaml").stat().st_mode & 0o077 == 0
+    tokens = [token for each in config["participants"].values() for token in each["tokens"]]
+    for text in (said, (directory / "gateway.log").read_text(), (directory / "report.html").read_text()):
+        assert not any(token in text for token in tokens)
+
+
+def test_it_does_not_touch_what_is_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text(json.dumps({"precious": True}))
+    done = run("--dir", "mine", cwd=tmp_path)
+    assert done.returncode == 2 and "is not empty, and not of a demo" in done.stderr
+    assert (tmp_path / "mine" / "file").exists()

@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help test test-long check docs serve clean bench-journal bench-startup bench-sdk
+.PHONY: help test test-long check docs demo serve clean bench bench-journal bench-startup bench-sdk
 
 help:
 	@echo "make test       set up .venv, check the code and run all tests"
 	@echo "make serve      set up .venv and serve the example space on http://127.0.0.1:8080, its journal in ./data"
+	@echo "make demo       play a session through a real gateway, run the pipeline over it, and write demo/report.html"
 	@echo "make test-long  the long profiles: property tests and soak runs"
 	@echo "make docs       write the generated documents again"
 	@echo "make clean      remove .venv and all caches"
@@ -32,6 +33,9 @@ test: check
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long
 
+bench: $(STAMP)
+	$(BIN)/python benchmarks/compare.py
+
 bench-journal: $(STAMP)
 	$(BIN)/python benchmarks/journal_cost.py
 
@@ -45,6 +49,9 @@ docs: $(STAMP)
 	$(BIN)/python -m mewstream.protocol.diagram docs/stream-states.md
 	$(BIN)/python -m mewstream.pipeline.tables docs/tables.md
 	$(BIN)/python docs/modules.py docs/modules.md
+
+demo: $(STAMP)
+	$(BIN)/python -m mewstream.demo --dir demo
 
 serve: $(STAMP)
 	$(BIN)/mewstream serve --config examples/space.yaml --data data

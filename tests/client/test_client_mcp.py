@@ -261,3 +261,10 @@ async def test_invitations(gateway: GatewayProcess) -> None:
             await visitor.chat("hello")
             await ann.kick("visitor")
             await visitor.wait_closed()
+
+
+async def test_stream_data_sent_as_an_envelope_is_answered_too(gateway: GatewayProcess) -> None:
+    async with enter(gateway, "ann") as ann, ann.announce() as stream:
+        await stream.start()
+        payload = {"stream": {"stream_id": stream.id}, "sequence": 7, "content": 1}
+        assert (await ann.send("stream/data", payload)).payload["sequence"] == 7

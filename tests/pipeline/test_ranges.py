@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -167,6 +168,9 @@ def test_a_lost_segment_and_a_damaged_batch_are_never_passed_over(journal_of: Ca
     damaged.with_suffix(".index").unlink()
     with pytest.raises(CorruptJournal, match=f"records {segments[1].name.first_offset} to .* are missing"):
         table(reader_of(data), 0, end)
+    shutil.rmtree(data / "journal/p0")
+    with pytest.raises(CorruptJournal, match="every segment is missing"):
+        reader_of(data).bounds(0)
 
 
 # -- how much, and in which pieces ----------------------------------------------------------------

@@ -21,8 +21,8 @@ from mewstream.bench.process import need_files
 from mewstream.bench.roster import Needs, Participant
 from mewstream.bench.target import Live
 
-#: Grants that may wait for their answer: a gateway may slow down who asks too fast.
-_AT_ONCE = 64
+#: Grants that may wait for their answer: each answer has the names of all writers, and they must not pile up.
+_AT_ONCE = 8
 
 
 class Auth(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,17 +39,20 @@ class Auth(msgspec.Struct, frozen=True, kw_only=True):
     def measure(self, live: Live) -> Figures:
         figures: Figures = {}
         others = live.roster.bystanders(live.needs)
-        with joined(live, live.people) as (writer, reader), _present(live, others):
-            stream = writer.open_stream(target=[reader.id])
+        first, second = live.people
+        with joined(live, [first]) as (writer,), _present(live, others):
+            with joined(live, [second]) as (reader,):
+                stream = writer.open_stream(target=[reader.id])
             granted = 1
             for writers in sorted(self.writers):
+                # Without the reader, which would have to read what every grant tells.
                 _grant(writer, stream, others[granted - 1 : writers - 1])
                 granted = max(granted, writers)
-                recipients, _ = settle(writer, stream, [reader])
-                pattern = Pattern(stream, self.size)
-                run = saturate(live, writer, recipients, pattern, seconds=self.seconds, workers=1)
-                for peer in (writer, reader):
-                    peer.socket.setblocking(True)
+                with joined(live, [second]) as (reader,):
+                    recipients, _ = settle(writer, stream, [reader])
+                    pattern = Pattern(stream, self.size)
+                    run = saturate(live, writer, recipients, pattern, seconds=self.seconds, workers=1)
+                    writer.socket.setblocking(True)
                 for key in ("frames_per_second", "cpu_ns_per_frame", "generator_cpu"):
                     if key in run:
                         figures[f"{key}[{writers} writer{'s' * (writers > 1)}]"] = run[key]

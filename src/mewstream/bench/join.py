@@ -24,6 +24,8 @@ from mewstream.protocol.errors import ConfigError
 _BUFFER = 1 << 18
 #: Gateways allow some hundred streams for one owner.
 _STREAMS_OF_ONE = 100
+#: While a crowd connects, those who are connected already are looked after now and then.
+_ATTEND_EVERY = 100
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +57,12 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
                 owner = hosts[number // _STREAMS_OF_ONE]
                 streams[owner.open_stream()] = owner.id
             settle(hosts[0], next(iter(streams)), hosts)
-            sockets = [open_socket(live.address) for _ in joiners]
+            sockets: list[socket.socket] = []
             try:
+                for number in range(len(joiners)):
+                    sockets.append(open_socket(live.address))
+                    if number % _ATTEND_EVERY == 0:
+                        _answer_pings(sockets)
                 storm = _Storm(hosts, joiners, sockets, streams, [each.id for each in bystanders])
                 used = cpu_seconds(live.pid) if live.pid is not None else 0.0
                 own, started = own_cpu_seconds(), time.monotonic()
@@ -296,6 +302,19 @@ class _Storm:
                     raise CheckFailed(f"the welcome of {id} has the wrong owner or writers for {stream}")
             self.presences += len(order) - places[id] - 1
             joiner.welcome = b""
+
+
+def _answer_pings(sockets: Sequence[socket.socket]) -> None:
+    """Nothing else comes to those who have not joined yet."""
+    poll = select.poll()
+    places = {each.fileno(): each for each in sockets}
+    for place in places:
+        poll.register(place, select.POLLIN)
+    for place, _ in poll.poll(0):
+        for opcode, payload in wire.Messages(places[place].recv(_BUFFER)).take():
+            if opcode == wire.CLOSE:
+                raise Refused(f"the gateway closed a connection before its join: {describe_close(payload)}")
+            places[place].send(wire.client_message(wire.PONG, payload))
 
 
 def _joined_in(message: bytes) -> str | None:

@@ -322,7 +322,7 @@ def join(joiners: int, streams: int, concurrency: int, bystanders: int) -> Measu
 
 
 @bench.command()
-@click.option("--connections", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--connections", type=click.IntRange(1), default=1000, show_default=True, help="How many.")
 @click.option("--spaces", type=click.IntRange(1), default=10, show_default=True, help="Over which they are spread.")
 @click.option(
     "--seconds", type=click.FloatRange(0.1), default=3.0, show_default=True, help="For which they are left alone."

@@ -55,6 +55,7 @@ class Inbox:
     def envelope(self, message: Message) -> None:
         if message.kind == kinds.STREAM_DATA:
             self.routes.data(message)
+            self.calls.received(message)
             return
         if message.kind == kinds.WELCOME and message.is_from_gateway:
             self._tell(self.view.welcome(message))

@@ -78,12 +78,12 @@ def _allowed(facts: DataFrame, spans: DataFrame) -> DataFrame:
         "space", "key AS stream_id", "at AS a_from", "until AS a_until", "body AS readers"
     )
     both = (
-        rights.join(live, ["space", "stream_id"])
+        rights.join(F.broadcast(live), ["space", "stream_id"])
         .where("r_from < s_until AND s_from < r_until")
-        .join(here, ["space", "sender"])
+        .join(F.broadcast(here), ["space", "sender"])
         .where("greatest(r_from, s_from) < p_until AND p_from < least(r_until, s_until)")
-        .join(free, ["space", "sender"])
-        .join(addressed, ["space", "stream_id"])
+        .join(F.broadcast(free), ["space", "sender"])
+        .join(F.broadcast(addressed), ["space", "stream_id"])
         .selectExpr(
             *("space", "stream_id", "sender", "expires_at", "not_before", "readers", "first_at", "last_at"),
             "greatest(r_from, s_from, p_from, f_from, a_from) AS since",
@@ -147,7 +147,7 @@ def uses(frames: DataFrame, facts: DataFrame) -> DataFrame:
     rights = (
         bounded.withColumnRenamed("at", "right_at")
         .withColumnRenamed("seq", "right_seq")
-        .join(before, ["space", "key", "other", "right_at"], "left")
+        .join(F.broadcast(before), ["space", "key", "other", "right_at"], "left")
         .selectExpr(
             *("space", "key AS stream_id", "other AS sender", "right_at", "right_seq", "until", "bound"),
             "coalesce(used_before, 0) AS used_before",

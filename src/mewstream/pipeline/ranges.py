@@ -116,7 +116,7 @@ class RangeReader:
         # Asked after the files, for it is written before the first of them goes.
         begin = self.identity().pruned.get(partition, 0)
         if not names:
-            return begin, begin
+            raise _Moved(CorruptJournal(self._reader.directory(partition), begin, "every segment is missing"))
         if names[0].first_offset > begin:
             raise self._hole(partition, begin, names[0].first_offset)
         return begin, self._index(partition, names[-1]).next_offset

@@ -296,17 +296,24 @@ def _resized(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if not batch.num_rows:
             continue
-        step = max(1, min(OUTPUT_ROWS, batch.num_rows * OUTPUT_BYTES // max(1, batch.nbytes)))
-        if waiting and (rows + batch.num_rows > OUTPUT_ROWS or size + batch.nbytes > OUTPUT_BYTES):
+        own_size = _size(batch)
+        if waiting and (rows + batch.num_rows > OUTPUT_ROWS or size + own_size > OUTPUT_BYTES):
             yield _together(waiting)
             waiting, rows, size = [], 0, 0
-        if batch.num_rows >= step:
+        step = max(1, min(OUTPUT_ROWS, batch.num_rows * OUTPUT_BYTES // own_size))
+        if batch.num_rows > step:
             yield from (batch.slice(start, step) for start in range(0, batch.num_rows, step))
         else:
             waiting.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
+            rows, size = rows + batch.num_rows, size + own_size
     if waiting:
         yield _together(waiting)
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    """Exact where it matters: that takes long, and most batches of the tail are small."""
+    rough = int(batch.get_total_buffer_size())
+    return rough if rough <= OUTPUT_BYTES else int(batch.nbytes)
 
 
 def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -72,7 +72,7 @@ class ReportData:
     """None where nothing has happened at all."""
     streams: Rows
     writes: Rows
-    """Who wrote without a pause: stream, sender (None: the other writers), first, last (buckets), frames."""
+    """Who wrote without a pause of a bucket: stream, sender (None: the other writers), from, until, frames."""
     rights: Rows
     """Rights to write and ownerships: stream, participant, right, from, until, how it was given and how it ended."""
     rates: Rows
@@ -166,7 +166,8 @@ def collect(table: TableOf, spaces: Sequence[str] = ()) -> ReportData:
 
 _SUMMED = (
     *("records", "envelopes", "frames", "bytes", "refusals", "drops", "participants", "streams", "open_streams"),
-    *("content", "quarantined", "frames_judged", "refusals_judged", "findings"),
+    *("content", "quarantined", "frames_judged", "frames_not_judged", "refusals_judged", "refusals_not_judged"),
+    "findings",
 )
 
 
@@ -207,7 +208,8 @@ def _places(create: Callable[..., DataFrame], streams: Rows) -> DataFrame:
 
 
 def _writes(frames: DataFrame, places: DataFrame, span: Span) -> Rows:
-    """Neighbouring buckets in which somebody wrote are one piece."""
+    """Neighbouring buckets in which somebody wrote are one piece, from its first frame to its last: none may seem to
+    begin before the right does."""
     busy = frames.join(places, ["space", "stream_id"])
     totals = busy.groupBy("stream", "sender").agg(F.count("*").alias("frames"))
     order = Window.partitionBy("stream").orderBy(F.desc("frames"), "sender")
@@ -216,15 +218,19 @@ def _writes(frames: DataFrame, places: DataFrame, span: Span) -> Rows:
     counted = (
         busy.join(F.broadcast(named), ["stream", "sender"], "left")
         .groupBy("stream", "writer", span.bucket().alias("bucket"))
-        .agg(F.count("*").alias("frames"))
+        .agg(F.count("*").alias("frames"), F.min("ts").alias("first"), F.max("ts").alias("last"))
     )
     lane = Window.partitionBy("stream", "writer").orderBy("bucket")
     pieces = (
         counted.withColumn("piece", F.col("bucket") - F.row_number().over(lane))
         .groupBy("stream", F.col("writer").alias("sender"), "piece")
-        .agg(F.min("bucket").alias("first"), F.max("bucket").alias("last"), F.sum("frames").alias("frames"))
+        .agg(
+            F.unix_millis(F.min("first")).alias("from"),
+            F.unix_millis(F.max("last")).alias("until"),
+            F.sum("frames").alias("frames"),
+        )
     )
-    return _rows(pieces.drop("piece").orderBy("stream", "sender", "first"))
+    return _rows(pieces.drop("piece").orderBy("stream", "sender", "from"))
 
 
 def _rights(authorizations: DataFrame, places: DataFrame) -> Rows:

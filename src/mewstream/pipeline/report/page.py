@@ -87,10 +87,9 @@ def page(data: ReportData, *, generated: int) -> str:
             "When that was.",
             figure("refusals-over-time", figures.refusals_over_time(data), "Nothing was refused."),
         ),
-        '</div><div class="pair">',
+        "</div>",
         _section("Gaps", "Sequence numbers that a writer skipped, and those that came later after all.", _gaps(data)),
         _section("Quarantine", "Frames that do not fit the format of their stream.", _quarantine(data)),
-        "</div>",
         _section(
             "Sessions",
             _about_sessions(data),
@@ -145,22 +144,27 @@ def _about(data: ReportData) -> str:
 
 def _verdict(data: ReportData) -> str:
     totals = data.totals
-    judged = (
-        f"{amount(totals['frames_judged'])} frames and {amount(totals['refusals_judged'])} refusals were judged by "
-        "what the log itself says of rights."
-    )
+    frames, refusals = amount(totals["frames_judged"]), amount(totals["refusals_judged"])
+    said = f"{frames} frames and {refusals} refusals were judged by what the log itself says of rights"
     if totals["findings"] or totals["flawed"]:
         count = totals["findings"]
         name, icon, text = "flawed", _CROSS, f"Flawed: {amount(count)} {'finding' if count == 1 else 'findings'}"
-        judged += " What was found is listed below."
+        said += ". What was found is listed below."
     elif totals["judged"]:
         name, icon, text = "sound", _TICK, "Sound"
-        judged += " Everything that was delivered was allowed, and everything that was refused had to be."
+        said += ": all of these were right."
     else:
         name, icon, text = "none", _DASH, "Nothing to judge"
-        judged = "There is no record that the audit could judge."
+        said = "There is no record that the audit could judge."
+    unknown = [
+        f"{amount(totals[key])} {what}"
+        for key, what in (("frames_not_judged", "frames"), ("refusals_not_judged", "refusals"))
+        if totals[key]
+    ]
+    if unknown:
+        said += f" The log is not enough to judge {' and '.join(unknown)}."
     svg = f'<svg viewBox="0 0 56 56" aria-hidden="true">{_RING}{icon}</svg>'
-    return f'<section class="verdict {name}">{svg}<div><strong>{text}</strong><p>{judged}</p></div></section>'
+    return f'<section class="verdict {name}">{svg}<div><strong>{text}</strong><p>{said}</p></div></section>'
 
 
 def _keys(data: ReportData) -> str:

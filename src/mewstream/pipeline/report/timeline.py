@@ -183,18 +183,18 @@ def _held(data: ReportData, span: Span, groups: list[_Group], colours: dict[str 
 
 def _wrote(data: ReportData, span: Span, groups: list[_Group], colours: dict[str | None, str]) -> list[Figure]:
     by_stream = {group.stream: group for group in groups}
+    # About a pixel: a single frame is seen too.
+    narrowest = max((span.end - span.begin) // 800, 1)
     bars: dict[str | None, list[_Piece]] = defaultdict(list)
     for piece in data.writes:
         lane = by_stream[piece["stream"]].lane(piece["sender"])
         if lane is None:
             continue
-        begin, end = span.start_of(piece["first"]), span.start_of(piece["last"] + 1)
+        begin, end = piece["from"], piece["until"]
         name = "other writers" if piece["sender"] is None else piece["sender"]
-        said = (
-            f"<b>{safe(short(name))}</b> wrote {amount(piece['frames'])} frames<br>"
-            f"{amount(1000 * piece['frames'] / (end - begin))}/s for {lasting(end - begin)}<br>{clock(begin)}"
-        )
-        bars[piece["sender"]].append((begin, end, lane.y, _WROTE, said))
+        count = "1 frame" if piece["frames"] == 1 else f"{amount(piece['frames'])} frames in {lasting(end - begin)}"
+        said = f"<b>{safe(short(name))}</b> wrote {count}<br>{clock(begin)}"
+        bars[piece["sender"]].append((begin, max(end, begin + narrowest), lane.y, _WROTE, said))
     return [
         _bars("other writers" if name is None else name, colours[name], bars[name])
         for name in sorted(bars, key=lambda each: (each is None, str(each)))

@@ -23,8 +23,8 @@ from saturate import SIZE, drain, join, masked, read_message
 
 from support import GatewayProcess, space_config, token_of
 
-FRAMES = 300_000
-FRAMES_PER_SECOND = 50_000
+FRAMES = 200_000
+FRAMES_PER_SECOND = 25_000
 ROUNDS = 5
 
 

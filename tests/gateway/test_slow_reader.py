@@ -270,6 +270,8 @@ class TestControlMessages:
             while not any(map(is_leave, it.fast.got)):
                 await it.writer.send(chat(it.chats, FRAME_BYTES))
                 await it.fast_readers_have(lambda frame: b'"chat-%d"' % it.chats in frame.payload)
+                # Its own words come back to it: it must not be the slow one.
+                await it.writer.read_until(lambda frame: b'"chat-%d"' % it.chats in frame.payload)
                 it.chats += 1
                 assert it.chats < 2_000, "it is still connected"
             frames, code = await it.slow.read_to_close()

@@ -37,7 +37,6 @@ class Inbox:
         self.calls = Calls()
         self.proposals = Proposals()
         self.routes = Routes()
-        self.frame = self.routes.frame
         self._tools = tools
         self._abandoned: OrderedDict[str, None] = OrderedDict()
         """Requests for streams that nobody waits for any more."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from mewstream.client import loose, messages
@@ -15,6 +14,7 @@ from mewstream.client.errors import ConnectError, ConnectionClosed, JoinRefused,
 from mewstream.client.frame import seq_of
 from mewstream.client.joining import Door, may_reconnect
 from mewstream.client.messages import Message
+from mewstream.client.routes import Routes
 
 logger = logging.getLogger("mewstream.client")
 
@@ -40,8 +40,8 @@ class Owner(Protocol):
     """Hears what comes. Nothing here may wait."""
 
     @property
-    def frame(self) -> Callable[[bytes, bool, bool], None]:
-        """Is called for every frame, so it is asked for once."""
+    def routes(self) -> Routes:
+        """Who gets the frames; asked for once."""
 
     def envelope(self, message: Message) -> None: ...
 
@@ -58,7 +58,7 @@ class Link:
     def __init__(self, door: Door, owner: Owner, *, reconnect: Backoff | None, timeout: float) -> None:
         self._door = door
         self._owner = owner
-        self._frame = owner.frame
+        self._routes = owner.routes
         self._reconnect = reconnect
         self._timeout = timeout
         self._connection: Connection | None = None
@@ -169,9 +169,15 @@ class Link:
     # -- as receiver of a connection ------------------------------------------------------------------
 
     def message_received(self, message: bytes, is_text: bool) -> None:
+        routes = self._routes
+        if message.startswith(routes.hot_head):
+            self._last_frame = message
+            for queue in routes.hot_queues:
+                queue.put(message if is_text else (message,))
+            return
         if message.startswith(b"#"):
             self._last_frame = message
-            self._frame(message, is_text, self.has_positions)
+            routes.frame(message, is_text, self.has_positions)
             return
         parsed = messages.parse(message)
         if parsed is None:

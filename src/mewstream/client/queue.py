@@ -38,7 +38,8 @@ class BoundedQueue(Generic[T]):
     ``pause`` forgets nothing and asks for a pause instead, by ``hold`` and ``release``."""
 
     __slots__ = (
-        *("_ended", "_error", "_gap_to_come", "_held", "_hold", "_limit", "_missed", "_release", "_waiter"),
+        *("_ended", "_error", "_gap_to_come", "_held", "_hold", "_is_awaited", "_limit", "_missed", "_release"),
+        *("_room", "_waiter"),
         *("dropped", "entries", "gap", "is_calm", "on_slow"),
     )
 
@@ -67,7 +68,10 @@ class BoundedQueue(Generic[T]):
         self._gap_to_come = 0
         """Missing before the entry that is put next."""
         self._limit = limit
+        self._room = limit
+        """The same, and 0 where an entry cannot simply be added."""
         self._waiter: asyncio.Future[None] | None = None
+        self._is_awaited = False
         self._ended = False
         self._error: ConnectionClosed | None = None
         self._hold = hold
@@ -76,22 +80,35 @@ class BoundedQueue(Generic[T]):
 
     def put(self, entry: T) -> None:
         entries = self.entries
-        if self._ended:
+        if len(entries) < self._room:
+            entries.append(entry)
+        elif self._ended:
             return
-        if len(entries) >= self._limit:
+        else:
+            self._put_with_care(entry)
+        if self._waiter is not None:
+            self._wake()
+
+    def _put_with_care(self, entry: T) -> None:
+        if len(self.entries) >= self._limit:
             self._overflow()
         if self._gap_to_come:
-            entries.append(_AfterGap(entry, self._gap_to_come))
+            self.entries.append(_AfterGap(entry, self._gap_to_come))
             self._gap_to_come = 0
+            self._room = self._limit
         else:
-            entries.append(entry)
-        waiter = self._waiter
+            self.entries.append(entry)
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def put_gap(self, count: int) -> None:
         """So many are missing between the last entry and the next."""
         self._gap_to_come += max(0, count)
+        if self._gap_to_come:
+            self._room = 0
 
     def _overflow(self) -> None:
         self.is_calm = False
@@ -111,10 +128,10 @@ class BoundedQueue(Generic[T]):
         if self._ended:
             return
         self._ended = True
+        self._room = 0
         self._error = error
         self._resume()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._wake()
 
     async def wait(self) -> bool:
         """Wait until there is an entry. False at the end."""
@@ -123,13 +140,15 @@ class BoundedQueue(Generic[T]):
                 if self._error is not None:
                     raise self._error.again()
                 return False
-            if self._waiter is not None:
+            if self._is_awaited:
                 raise RuntimeError("only one task at a time may iterate: make a subscription for each")
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._is_awaited = True
+            waiter = self._waiter = asyncio.get_running_loop().create_future()
             try:
-                await self._waiter
+                await waiter
             finally:
                 self._waiter = None
+                self._is_awaited = False
         return True
 
     def take(self) -> T:

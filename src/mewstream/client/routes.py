@@ -27,8 +27,9 @@ class Routes:
         self._awaited: dict[str, tuple[FrameQueue, ...]] = {}
         """By a name that may turn out to be an alias."""
         self._feeds: tuple[BoundedQueue[Event], ...] = ()
-        self._hot_head = _NEVER
-        self._hot_queues: tuple[FrameQueue, ...] = ()
+        self.hot_head = _NEVER
+        """Frames that begin so are for ``hot_queues``: those of one stream come in long runs."""
+        self.hot_queues: tuple[FrameQueue, ...] = ()
 
     # -- coming and going -----------------------------------------------------------------------------
 
@@ -87,18 +88,16 @@ class Routes:
     # -- what comes -----------------------------------------------------------------------------------
 
     def frame(self, message: bytes, is_text: bool, has_positions: bool) -> None:
-        """A raw frame, whose id ends at the first ``|`` or ``#``."""
-        # Frames of one stream come in long runs: its name is looked up once for each run.
-        if not message.startswith(self._hot_head):
-            end = message.find(b"|" if has_positions else b"#", 1)
-            self._hot_head = message[: end + 1] if end > 0 else _NEVER
-            self._hot_queues = self._streams.get(message[1:end], ()) + self._everything
-        for queue in self._hot_queues:
+        """The first raw frame of a run. The id ends at the first ``|`` or ``#``."""
+        end = message.find(b"|" if has_positions else b"#", 1)
+        self.hot_head = message[: end + 1] if end > 0 else _NEVER
+        self.hot_queues = self._streams.get(message[1:end], ()) + self._everything
+        for queue in self.hot_queues:
             queue.put(message if is_text else (message,))
 
     def forget_run(self) -> None:
         """Who reads what has changed, or the form of frames."""
-        self._hot_head = _NEVER
+        self.hot_head = _NEVER
 
     def data(self, message: Message) -> None:
         for queue in self._of(message.stream_id):

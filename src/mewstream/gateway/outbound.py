@@ -116,9 +116,12 @@ class Outbound:
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
         if not self._is_open():
-            for parcel in parcels:
-                if parcel.stream is not None:
-                    self._count_drop(parcel)
+            # What comes for a connection that was lost is lost with it, as what was on the wire: it was not
+            # dropped for being slow, and who comes back gets it by resuming.
+            if self.closing is not None:
+                for parcel in parcels:
+                    if parcel.stream is not None:
+                        self._count_drop(parcel)
         elif self._behind or self._queue:
             for parcel in parcels:
                 # What came together waits together, unless it is too much to be dropped together.

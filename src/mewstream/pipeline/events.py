@@ -43,14 +43,13 @@ RIGHT_RECORDS = frozenset(
 )
 
 
+_CONTROL = """
+SELECT space, seq, ts, record, kind, sender, stream_id, cause_seq, from_json(detail, '{detail}') AS d, data
+FROM {records}
+WHERE record <> 'frame'
+"""
+
+
 def control_records(records: DataFrame) -> DataFrame:
-    """Everything but frames: ``space``, ``seq``, ``ts``, ``record``, ``kind``, ``sender``, ``stream_id``, ``cause_seq``,
-    ``d`` (the detail), and ``data``, which only envelopes have."""
-    return query(
-        f"""
-        SELECT space, seq, ts, record, kind, sender, stream_id, cause_seq, from_json(detail, '{_DETAIL}') AS d, data
-        FROM {{records}}
-        WHERE record <> 'frame'
-        """,
-        records=records,
-    )
+    """Everything but frames. ``d`` is the detail, and ``data`` an envelope or null."""
+    return query(_CONTROL, detail=_DETAIL, records=records)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from mewstream.pipeline.sql import null, query
+from mewstream.pipeline.sql import query
 from mewstream.pipeline.tables import AUTHORIZATIONS
 
 _FIELDS = {
@@ -79,17 +79,17 @@ _CLOSED = _event("all", "NULL", begins=False, how="'stream_ended'", reason=_REAS
 #: A stream under a name that is in use: the log has lost the end of the one before it.
 _REOPENED = _event("all", "NULL", begins=False, how="'vanished'", by="NULL")
 
-_CHANGES = f"""
-    SELECT space, stream_id, seq, ts, cause_seq, {null("bigint")} AS since_seq, 0L AS frames_used, event.*
+_CHANGES = """
+    SELECT space, stream_id, seq, ts, cause_seq, CAST(NULL AS BIGINT) AS since_seq, 0L AS frames_used, event.*
     FROM (
         SELECT space, stream_id, seq, ts, cause_seq, explode(CASE record
-            WHEN 'stream-opened' THEN concat(array({_REOPENED}), {_OPENED})
-            WHEN 'stream-ended' THEN array({_CLOSED})
-            WHEN 'write-granted' THEN array({_GRANTED})
-            WHEN 'write-revoked' THEN array({_REVOKED})
-            WHEN 'ownership-transferred' THEN {_TRANSFERRED}
+            WHEN 'stream-opened' THEN concat(array({reopened}), {opened})
+            WHEN 'stream-ended' THEN array({closed})
+            WHEN 'write-granted' THEN array({granted})
+            WHEN 'write-revoked' THEN array({revoked})
+            WHEN 'ownership-transferred' THEN {transferred}
         END) AS event
-        FROM {{control}}
+        FROM {control}
     )
 """
 
@@ -111,27 +111,30 @@ _LOST = _event(
     by="by",
     reason="reason",
 )
-_READERS = f"""
-    SELECT space, stream_id, seq, ts, {null("bigint")} AS cause_seq, {null("bigint")} AS since_seq,
-        {null("bigint")} AS frames_used, event.*
+_READERS = """
+    SELECT space, stream_id, seq, ts, CAST(NULL AS BIGINT) AS cause_seq, CAST(NULL AS BIGINT) AS since_seq,
+        CAST(NULL AS BIGINT) AS frames_used, event.*
     FROM (
         SELECT space, stream_id, seq, ts, explode(concat(
-            transform(array_except(readers, before), who -> {_GAINED}),
-            transform(array_except(before, readers), who -> {_LOST})
+            transform(array_except(readers, before), who -> {gained}),
+            transform(array_except(before, readers), who -> {lost})
         )) AS event
         FROM (
-            SELECT *, IF(opens, array(), coalesce(lag(readers) OVER (PARTITION BY space, stream_id ORDER BY seq), array()))
-                AS before
+            SELECT *,
+                IF(opens, array(), coalesce(lag(readers) OVER (PARTITION BY space, stream_id ORDER BY seq), array()))
+                    AS before
             FROM (
                 SELECT space, stream_id, seq, ts, record = 'stream-opened' AS opens,
                     IF(record = 'stream-opened', d.owner, d.by) AS by, d.reason AS reason, d.participant AS named,
-                    coalesce(d.authorized_readers, array({null("string")})) AS readers
-                FROM {{control}}
-                WHERE record = 'stream-opened'
+                    CASE record WHEN 'stream-ended' THEN array()
+                        ELSE coalesce(d.authorized_readers, array(CAST(NULL AS STRING))) END AS readers
+                FROM {control}
+                WHERE record IN ('stream-opened', 'stream-ended')
                     OR (record IN ('read-granted', 'read-revoked') AND d.authorized_readers IS NOT NULL)
                 UNION ALL
-                SELECT space, stream_id, -1L, NULL, false, NULL, NULL, NULL, collect_list(struct(participant)).participant
-                FROM {{carried}}
+                SELECT space, stream_id, -1L, NULL, false, NULL, NULL, NULL,
+                    collect_list(struct(participant)).participant
+                FROM {carried}
                 WHERE right = 'read'
                 GROUP BY space, stream_id
             )
@@ -140,14 +143,14 @@ _READERS = f"""
     )
 """
 
-_CARRIED = """
+_HELD = """
     SELECT space, stream_id, from_seq AS seq, from_ts AS ts, CAST(NULL AS BIGINT) AS cause_seq, since_seq, frames_used,
         participant, right, true AS begins, given_how AS how, granted_by AS by, reason, expires_at, max_frames
     FROM {carried}
 """
 
-_QUERY = f"""
-WITH changes AS ({_CHANGES} UNION ALL {_READERS} UNION ALL {_CARRIED}),
+_QUERY = """
+WITH changes AS ({changes} UNION ALL {readers} UNION ALL {held}),
 -- The next end of the stream, seen from each event: the newest one, looking backwards from the end.
 with_closing AS (
     SELECT *, last(IF(right = 'all', struct(seq, ts, how, by, reason), NULL), true) OVER (
@@ -158,7 +161,8 @@ with_closing AS (
 -- Whoever is granted with the opening is told so in a record of its own, which gives nothing new.
 told_once AS (
     SELECT * FROM (
-        SELECT *, begins AND how = 'auto_grant' AND lag(begins) OVER of_key AND cause_seq = lag(seq) OVER of_key AS again
+        SELECT *,
+            begins AND how = 'auto_grant' AND lag(begins) OVER of_key AND cause_seq = lag(seq) OVER of_key AS again
         FROM with_closing
         WHERE right <> 'all'
         WINDOW of_key AS (PARTITION BY space, stream_id, participant, right ORDER BY seq, begins)
@@ -168,7 +172,7 @@ told_once AS (
 linked AS (
     SELECT *,
         lead(struct(seq, ts, begins, how, by, reason)) OVER of_key AS next,
-        coalesce(lag(begins) OVER of_key AND (lag(closing.seq) OVER of_key > seq IS NOT FALSE), false) AS goes_on
+        coalesce(lag(begins) OVER of_key, false) AND coalesce(lag(closing.seq) OVER of_key > seq, true) AS goes_on
     FROM told_once
     WINDOW of_key AS (PARTITION BY space, stream_id, participant, right ORDER BY seq, begins)
 ),
@@ -183,13 +187,13 @@ since AS (
                 THEN struct(closing.seq, closing.ts, closing.how, closing.by, closing.reason)
             WHEN next.begins THEN struct(next.seq, next.ts, 'replaced' AS how, next.by, next.reason)
             ELSE struct(next.seq, next.ts, next.how, next.by, next.reason)
-        END AS end
+        END AS ending
     FROM linked
 )
-SELECT space, stream_id, participant, right, seq AS from_seq, ts AS from_ts, end.seq AS until_seq, end.ts AS until_ts,
-    held_since AS since_seq, how AS given_how, by AS granted_by, reason, expires_at, max_frames,
-    IF(right = 'write', frames_used, NULL) AS frames_used, end.how AS ended_how, end.by AS ended_by,
-    end.reason AS end_reason
+SELECT space, stream_id, participant, right, seq AS from_seq, ts AS from_ts, ending.seq AS until_seq,
+    ending.ts AS until_ts, held_since AS since_seq, how AS given_how, by AS granted_by, reason, expires_at, max_frames,
+    IF(right = 'write', frames_used, NULL) AS frames_used, ending.how AS ended_how, ending.by AS ended_by,
+    ending.reason AS end_reason
 FROM since
 WHERE begins
 """
@@ -198,4 +202,19 @@ WHERE begins
 def authorizations(control: DataFrame, carried: DataFrame) -> DataFrame:
     """All intervals that this batch has to do with: those that were open before it, and those that began in it.
     ``frames_used`` is that of before the batch."""
-    return query(_QUERY, control=control, carried=carried).select(AUTHORIZATIONS.names)
+    return query(
+        _QUERY,
+        changes=_CHANGES,
+        readers=_READERS,
+        held=_HELD,
+        reopened=_REOPENED,
+        opened=_OPENED,
+        closed=_CLOSED,
+        granted=_GRANTED,
+        revoked=_REVOKED,
+        transferred=_TRANSFERRED,
+        gained=_GAINED,
+        lost=_LOST,
+        control=control,
+        carried=carried,
+    ).select(AUTHORIZATIONS.names)

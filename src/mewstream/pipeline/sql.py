@@ -6,19 +6,22 @@ small batch would take longer to plan than to run.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import DataFrame
 
 from mewstream.pipeline.tables import Table
 
 
-def query(text: str, **frames: DataFrame) -> DataFrame:
-    """``text`` names each of the frames in braces."""
-    session = next(iter(frames.values())).sparkSession
-    return session.sql(text, **frames)  # type: ignore[arg-type]  # frames are what braces stand for
-
-
-def null(type: str) -> str:
-    return f"CAST(NULL AS {type})"
+def query(text: str, **given: DataFrame | str) -> DataFrame:
+    """``text`` has names in braces: of frames, and of parts of the text, which may hold names that come later."""
+    frames: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, str):
+            text = text.replace(f"{{{name}}}", value)
+        else:
+            frames[name] = value
+    return next(iter(frames.values())).sparkSession.sql(text, **frames)  # type: ignore[no-any-return]
 
 
 def columns(table: Table, **given: str) -> str:

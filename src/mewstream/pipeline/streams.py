@@ -48,20 +48,41 @@ _OPENED = columns(
     bytes="0",
 )
 
-_STREAMS = f"""
+_AFTER = same(
+    STREAMS,
+    status="""CASE WHEN ending IS NOT NULL THEN ending.how WHEN successor IS NOT NULL THEN 'vanished'
+                   WHEN started IS NOT NULL THEN 'live' ELSE status END""",
+    live_seq="coalesce(live_seq, started.seq)",
+    live_ts="coalesce(live_ts, started.ts)",
+    ended_seq="coalesce(ending.seq, successor.seq)",
+    ended_ts="coalesce(ending.ts, successor.ts)",
+    ended_by="ending.by",
+    end_code="ending.code",
+    end_message="ending.message",
+    end_reason="ending.reason",
+    owner="coalesce(try_element_at(transfers, -1).owner, owner)",
+    owners="concat(owners, transform(transfers, each -> "
+    "struct(each.owner, each.from_seq, each.from_ts, each.by, each.reason)))",
+    frames="frames + coalesce(more_frames, 0)",
+    bytes="bytes + coalesce(more_bytes, 0)",
+    last_frame_seq="coalesce(last_seq, last_frame_seq)",
+    last_frame_ts="coalesce(last_ts, last_frame_ts)",
+)
+
+_STREAMS = """
 WITH known AS (
-    SELECT space, stream_id, ready_seq AS seq, ready_ts AS ts, struct({", ".join(STREAMS.names)}) AS base
+    SELECT space, stream_id, ready_seq AS seq, ready_ts AS ts, struct({names}) AS base
     FROM (
-        SELECT {_OPENED} FROM {{control}} WHERE record = 'stream-opened'
+        SELECT {opened} FROM {control} WHERE record = 'stream-opened'
         UNION ALL
-        SELECT {same(STREAMS)} FROM {{carried}}
+        SELECT {unchanged} FROM {carried}
     )
 ),
 happened AS (
     SELECT space, stream_id, seq, ts, base, NULL AS record, NULL AS d FROM known
     UNION ALL
     SELECT space, stream_id, seq, ts, NULL, record, d
-    FROM {{control}}
+    FROM {control}
     WHERE record IN ('stream-started', 'stream-ended', 'ownership-transferred')
 ),
 in_lives AS (
@@ -74,7 +95,7 @@ in_lives AS (
 ended AS (
     SELECT *, min(IF(record = 'stream-ended', struct(seq, ts, d.how, d.by, d.code, d.message, d.reason), NULL)) OVER (
         PARTITION BY space, stream_id, life
-    ) AS end
+    ) AS ending
     FROM in_lives
     WHERE life IS NOT NULL
 ),
@@ -82,48 +103,27 @@ lived AS (
     SELECT space, stream_id, life,
         first(base, true) AS base,
         min(IF(record = 'stream-started', struct(seq, ts), NULL)) AS started,
-        first(end, true) AS end,
+        first(ending, true) AS ending,
         min(successor) AS successor,
         sort_array(collect_list(IF(record = 'ownership-transferred',
             struct(seq AS from_seq, ts AS from_ts, d.new_owner AS owner, d.by, d.reason), NULL))) AS transfers
     FROM ended
-    WHERE end IS NULL OR seq <= end.seq
+    WHERE ending IS NULL OR seq <= ending.seq
     GROUP BY space, stream_id, life
 ),
 used AS (
     SELECT space, stream_id, ready_seq AS life, sum(frames) AS frames, sum(bytes) AS bytes, max(last_seq) AS last_seq,
         max(last_ts) AS last_ts
-    FROM {{activity}}
+    FROM {activity}
     WHERE ready_seq IS NOT NULL
     GROUP BY space, stream_id, ready_seq
 ),
 after AS (
-    SELECT base.*, started, end, IF(end IS NULL, successor, NULL) AS successor, transfers,
+    SELECT base.*, started, ending, IF(ending IS NULL, successor, NULL) AS successor, transfers,
         used.frames AS more_frames, used.bytes AS more_bytes, used.last_seq, used.last_ts
     FROM lived LEFT JOIN used USING (space, stream_id, life)
 )
-SELECT {
-    same(
-        STREAMS,
-        status='''CASE WHEN end IS NOT NULL THEN end.how WHEN successor IS NOT NULL THEN 'vanished'
-                       WHEN started IS NOT NULL THEN 'live' ELSE status END''',
-        live_seq="coalesce(live_seq, started.seq)",
-        live_ts="coalesce(live_ts, started.ts)",
-        ended_seq="coalesce(end.seq, successor.seq)",
-        ended_ts="coalesce(end.ts, successor.ts)",
-        ended_by="end.by",
-        end_code="end.code",
-        end_message="end.message",
-        end_reason="end.reason",
-        owner="coalesce(try_element_at(transfers, -1).owner, owner)",
-        owners="concat(owners, transform(transfers, each -> "
-        "struct(each.owner, each.from_seq, each.from_ts, each.by, each.reason)))",
-        frames="frames + coalesce(more_frames, 0)",
-        bytes="bytes + coalesce(more_bytes, 0)",
-        last_frame_seq="coalesce(last_seq, last_frame_seq)",
-        last_frame_ts="coalesce(last_ts, last_frame_ts)",
-    )
-}
+SELECT {after_it}
 FROM after
 """
 
@@ -137,4 +137,13 @@ def lives(control: DataFrame, carried: DataFrame) -> DataFrame:
 
 def streams(control: DataFrame, carried: DataFrame, activity: DataFrame) -> DataFrame:
     """The rows of all streams that lived during this batch, as they are after it."""
-    return query(_STREAMS, control=control, carried=carried, activity=activity)
+    return query(
+        _STREAMS,
+        names=", ".join(STREAMS.names),
+        opened=_OPENED,
+        unchanged=same(STREAMS),
+        after_it=_AFTER,
+        control=control,
+        carried=carried,
+        activity=activity,
+    )

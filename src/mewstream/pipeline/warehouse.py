@@ -158,7 +158,7 @@ class Writer:
         return BatchWriter(self)
 
     def small_session(self) -> SparkSession:
-        """A session for what is small: one task on one core, interpreted, is done before a plan for many is compiled."""
+        """A session for what is small: one task on one core, interpreted, is done before a plan is compiled."""
         if self._small is None:
             self._small = self.spark.newSession()
             for name, value in _FOR_SMALL.items():

@@ -75,6 +75,16 @@ class Person:
             assert time.monotonic() < deadline, f"{self.name} does not see {text!r}; shown is:\n{shown[-3000:]}"
             self._read()
 
+    def press_until(self, key: str, text: str) -> None:
+        """Press a key now and then until a text is shown."""
+        deadline = time.monotonic() + TIMEOUT
+        while self.shown.find(text, self._seen) < 0:
+            assert time.monotonic() < deadline, f"{self.name} does not see {text!r}; shown is:\n{self.shown[-3000:]}"
+            self.type(key)
+            for _ in range(3):
+                self._read()
+        self.see(text)
+
     async def sees(self, text: str) -> str:
         """As :meth:`see`, while other participants of the test are awake."""
         return await asyncio.to_thread(self.see, text)

@@ -88,11 +88,8 @@ class TestTalking:
         (file,) = (tmp_path / "ann").rglob("history")
         assert file.stat().st_mode & 0o777 == 0o600
         second = sit("ann")
-        # The history is read when the input line is first drawn: an arrow before that finds nothing yet.
-        second.type("zebra")
-        second.see("zebra")
-        second.type("\x03\x1b[A")
-        second.see("said before")
+        # The history is read beside the input line: an arrow that is quicker finds nothing yet.
+        second.press_until("\x1b[A", "said before")
         second.enter("")
         second.see("ann: said before")
 

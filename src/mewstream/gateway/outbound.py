@@ -27,8 +27,6 @@ PAUSE_CREDIT_RATE = 0.1
 #: So many times longer may a peer hold up its writers while most others do so too.
 COMMON_PATIENCE = 20
 _CHUNK = 64 << 10
-#: Frames that came together are queued as one where that is at most such a part of what may be queued.
-_PARTS_OF_A_QUEUE = 8
 #: What a queued message costs beside its bytes: a flood of tiny ones must not outgrow the limit.
 _ENTRY_BYTES = 160
 
@@ -124,12 +122,11 @@ class Outbound:
                         self._count_drop(parcel)
         elif self._behind or self._queue:
             for parcel in parcels:
-                # What came together waits together, unless it is too much to be dropped together.
-                if _weight(parcel) * _PARTS_OF_A_QUEUE <= self._delivery.queue_bytes and parcel.on_slow != "latest":
-                    self._enqueue(parcel)
-                else:
+                if parcel.count > 1 and not self._takes_together(parcel):
                     for each in parcel.each():
                         self._enqueue(each)
+                else:
+                    self._enqueue(parcel)
         else:
             self._transport.write(data)
 
@@ -170,6 +167,8 @@ class Outbound:
 
     def pause_writing(self) -> None:
         self._behind = True
+        if self.watcher is not None:
+            self.watcher.is_behind(self)
 
     def resume_writing(self) -> None:
         self._behind = False
@@ -203,12 +202,23 @@ class Outbound:
             if self.watcher is not None:
                 self.watcher.caught_up(self)
 
+    def _takes_together(self, parcel: Parcel) -> bool:
+        """What came together waits together, and its bytes are shared by all who wait for it. A reader that has
+        kept up may even get more than its queue should hold: it could not know how much a writer would send
+        at once, and the writer is held up now."""
+        if parcel.on_slow == "latest":
+            return False
+        if self._queued_bytes <= self._delivery.soft_queue_bytes:
+            return True
+        return self._queued_bytes + _weight(parcel) <= self._delivery.queue_bytes
+
     def _enqueue(self, parcel: Parcel) -> None:
         if not self._open:
             if parcel.stream is not None:
                 self._count_drop(parcel)
             return
-        if self._queued_bytes + _weight(parcel) > self._delivery.queue_bytes and not self._make_room(parcel):
+        is_too_much = self._queued_bytes + _weight(parcel) > self._delivery.queue_bytes
+        if is_too_much and parcel.count == 1 and not self._make_room(parcel):
             return
         entry = [parcel]
         self._queue.append(entry)

@@ -36,6 +36,11 @@ log = logging.getLogger("mewstream.gateway")
 
 RETRY_SECONDS = 1.0
 RETENTION_SECONDS = 60.0
+SEAL_SECONDS = 1.0
+#: Fewer records a second are a quiet time.
+QUIET_RECORDS = 20_000
+#: So many full segments (each of ``segment_bytes``) may wait to be rewritten.
+MOST_UNSEALED = 16
 #: Where nobody waits for the disk, it is asked to write in such pieces, so that the end of a segment does not wait.
 WRITE_BACK_BYTES = 4 << 20
 
@@ -150,6 +155,7 @@ class JournalRecorder:
         self._work_thread = ThreadPoolExecutor(1, "journal-work", initializer=_step_back)
         self._retry_timer: asyncio.TimerHandle | None = None
         self._retention_timer = loop.call_later(RETENTION_SECONDS, self._retain)
+        self._seal_timer: asyncio.TimerHandle | None = None
         self._closing = False
 
     # -- appending and committing -----------------------------------------------------------------
@@ -220,8 +226,8 @@ class JournalRecorder:
             for done in waiting:
                 done()
         self._sync(lane)
-        if lane.partition.closed:
-            self._seal()
+        if lane.partition.closed and self._seal_timer is None:
+            self._seal_timer = self._loop.call_later(SEAL_SECONDS, self._seal_if_quiet, self._recorded())
         if lane.partition.next_offset - lane.snapshot_at >= self._settings.snapshot_every:
             # Not now: a record may have been written that its space has yet to apply.
             lane.snapshot_at = lane.partition.next_offset
@@ -320,6 +326,19 @@ class JournalRecorder:
         file, data = self._journal.encode_snapshot(lane.number, self._states())
         self._work("write a snapshot", lambda: self._journal.write_snapshot(file, data))
 
+    def _recorded(self) -> int:
+        return sum(lane.partition.next_offset for lane in self._lanes)
+
+    def _seal_if_quiet(self, recorded: int) -> None:
+        """Rewriting segments takes a core for a while: it waits for a quiet second, unless many wait."""
+        self._seal_timer = None
+        waiting = sum(len(lane.partition.closed) for lane in self._lanes)
+        is_quiet = self._recorded() - recorded < QUIET_RECORDS * SEAL_SECONDS
+        if waiting and not is_quiet and waiting < MOST_UNSEALED:
+            self._seal_timer = self._loop.call_later(SEAL_SECONDS, self._seal_if_quiet, self._recorded())
+        else:
+            self._seal()
+
     def _seal(self) -> None:
         for partition, name in self._journal.segments_to_seal():
             self._work("seal a segment", partial(partition.seal, name), again=partial(_seal_later, partition, name))
@@ -359,6 +378,8 @@ class JournalRecorder:
         """Everything on disk, a snapshot of everything, and the directory free for another."""
         self._closing = True
         self._retention_timer.cancel()
+        if self._seal_timer is not None:
+            self._seal_timer.cancel()
         for lane in self._lanes:
             if lane.flush_timer is not None:
                 lane.flush_timer.cancel()

@@ -46,6 +46,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return directory / "demo", done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_it_says_what_it_does_and_where_the_report_is(demo: tuple[Path, str]) -> None:
     directory, said = demo
@@ -57,6 +58,7 @@ def test_it_says_what_it_does_and_where_the_report_is(demo: tuple[Path, str]) ->
         assert f'<div class="figure" id="{name}"' in text, name
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_session_has_everything(demo: tuple[Path, str]) -> None:
     directory, _ = demo
@@ -78,6 +80,7 @@ def test_the_session_has_everything(demo: tuple[Path, str]) -> None:
     assert any(each.participant == "slow-screen" for each in records if isinstance(each, FramesDropped))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_no_token_is_anywhere_but_in_the_configuration(demo: tuple[Path, str]) -> None:
     import yaml

@@ -17,6 +17,9 @@ from bench_running import BASELINE, bench, figures
 
 from support import running_gateway, space_config, token_of
 
+#: Real loads, which a busy machine cannot carry: run by `make test-long`.
+pytestmark = pytest.mark.long
+
 RUNS: dict[str, tuple[str, ...]] = {
     "fanout": ("--readers", "3", "--seconds", "0.3"),
     "rate": ("--writers", "3", "--readers", "2", "--hz", "50", "--seconds", "0.5"),

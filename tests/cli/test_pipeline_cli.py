@@ -120,6 +120,7 @@ def test_a_dry_run_writes_nothing_and_needs_no_spark(journal: tuple[Path, Play],
 # -- with Spark -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_pipeline_runs_quietly(made: Made) -> None:
     assert f"up to date: {made.records} new records in 1 batches" in made.first_run.out
@@ -127,6 +128,7 @@ def test_the_pipeline_runs_quietly(made: Made) -> None:
         assert re.fullmatch(r"mewstream: batch 1: \d+ records, \d+ records/s, lag 0, \d+ in all", line), line
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_query_lists_tables_and_answers(made: Made) -> None:
     listed = run("query", "--warehouse", made.warehouse).out
@@ -141,6 +143,7 @@ def test_query_lists_tables_and_answers(made: Made) -> None:
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", row["newest"]) for row in rows)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_query_shows_a_table_from_stdin_and_cuts_it(made: Made) -> None:
     sql = "SELECT a.space, b.space, a.description, array(1, 2) AS list FROM streams a JOIN streams b USING (stream_id);"
@@ -150,6 +153,7 @@ def test_query_shows_a_table_from_stdin_and_cuts_it(made: Made) -> None:
     assert "only the first 1 rows are shown" in done.err
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("sql", "says"),
@@ -164,6 +168,7 @@ def test_mistakes_in_sql_are_clear(made: Made, sql: str, says: str) -> None:
     assert done.err.startswith("mewstream: ") and done.err.count("\n") == 1, done.err
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_audit_tells_the_verdict_by_its_exit_code(made: Made) -> None:
     lines = run("audit", "--warehouse", made.warehouse, "--json", code=1).out.splitlines()
@@ -176,6 +181,7 @@ def test_audit_tells_the_verdict_by_its_exit_code(made: Made) -> None:
     assert shown.endswith("\nsound\n") and "flawed" not in shown
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_report_writes_a_page(made: Made, tmp_path: Path) -> None:
     done = run("report", "--warehouse", made.warehouse, "--out", tmp_path / "page.html")
@@ -184,6 +190,7 @@ def test_report_writes_a_page(made: Made, tmp_path: Path) -> None:
     assert "Flawed: 1 finding" in text and 'id="timeline"' in text
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_state_is_the_same_from_journal_and_warehouse(made: Made) -> None:
     at = str(len(made.sound.records) // 2)
@@ -191,6 +198,7 @@ def test_state_is_the_same_from_journal_and_warehouse(made: Made) -> None:
     assert from_tables == run("state", "--space", "sound", "--data", made.data, "--at", at, "--json").json
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_continuous_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
     data = write_journal(tmp_path / "data", lively(100, seed=2))
@@ -211,6 +219,7 @@ def test_continuous_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
     assert out.startswith("stopped: 100 new records in 1 batches") and err == ""
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_terminal_sees_a_bar(made: Made) -> None:
     command = [*MEWSTREAM, "pipeline", "run", "--data", str(made.data), "--warehouse", str(made.warehouse)]

@@ -233,9 +233,9 @@ class _Pipeline:
                 return
             began = time.monotonic()
             batch = draft.begin()
-            stats = statistics(records)
-            counted = count(stats, self._identity.partitions)
-            derive(batch, records, stats, counted, self._schemas)
+            with _kept(statistics(records)) as stats:
+                counted = count(stats, self._identity.partitions)
+                derive(batch, records, stats, counted, self._schemas)
             batch.commit(draft.manifest.offsets)
             lag -= counted.records
             self._report(counted, began, lag, batch.number, refreshing=True)
@@ -297,13 +297,12 @@ class _Pipeline:
         began = time.monotonic()
         batch = self.writer.begin()
         batch.append(tables.RECORDS, rows)
-        batch.expect(batch.rows_added(tables.RECORDS))
         records = batch.added(tables.RECORDS)
-        stats = statistics(records)
-        counted = count(stats, self._identity.partitions)
-        if self._is_new(counted):
-            derive(batch, records, stats, counted, self._schemas)
-            batch.commit(counted.next_offsets(self.writer.manifest.offsets))
+        with _kept(statistics(records)) as stats:
+            counted = count(stats, self._identity.partitions)
+            if self._is_new(counted):
+                derive(batch, records, stats, counted, self._schemas)
+                batch.commit(counted.next_offsets(self.writer.manifest.offsets))
         self._acknowledge()
         self._report(counted, began, self._lag(), batch.number)
         self.writer.compact()
@@ -359,6 +358,15 @@ def _refuse_mismatch(root: Path, manifest: Manifest, journal: str, settings: Set
         )
     if not settings.full_refresh:
         refuse_other_version(root, manifest)
+
+
+@contextlib.contextmanager
+def _kept(rows: DataFrame) -> Iterator[DataFrame]:
+    rows.persist()
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
 
 
 def _explained(error: StreamingQueryException) -> Exception:

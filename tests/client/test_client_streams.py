@@ -117,7 +117,7 @@ async def test_blocks_end_streams(gateway: GatewayProcess) -> None:
         async with ann.open_stream() as given:
             await given.transfer("bob", retain_write=True)
             await given.send("still writing")
-        assert bob.streams[given.id].is_mine
+        await eventually(lambda: bob.streams[given.id].is_mine)
         async with bob.streams[given.id]:
             pass
         await eventually(lambda: given.status == "closed")

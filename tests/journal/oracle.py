@@ -35,8 +35,10 @@ def data_files(partition: Path) -> list[Path]:
 
 
 def rows_of_file(file: Path) -> Iterator[Row]:
+    sealed = file.with_suffix(".sealed.arrow")
     try:
-        with pa.OSFile(str(file)) as source:
+        # It may be sealed meanwhile, by a gateway that runs: the new file is there before the old one goes.
+        with pa.OSFile(str(file if file.exists() else sealed)) as source:
             for batch in pa.ipc.open_stream(source):
                 yield from batch.to_pylist()
     except FileNotFoundError:

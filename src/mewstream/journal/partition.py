@@ -31,7 +31,8 @@ log = logging.getLogger("mewstream.journal")
 
 _LOCAL = fs.LocalFileSystem()
 SEALED_BATCH_ROWS = 65_536
-_END_OF_STREAM = 8
+#: Most columns of many frames are constant: to compress them costs less than to write them.
+COMPRESSED_ROWS = 512
 #: What a frame costs beside its data, and about what a control record costs, for counting what waits.
 _ROW_BYTES = 190
 _CONTROL_BYTES = 1024
@@ -101,7 +102,7 @@ class Partition:
         if self._size >= self._segment_bytes and may_roll:
             self.roll()
         batch = pending.encode(self.next_offset)
-        data = batch.serialize().to_pybytes()
+        data = _compressed(batch) if pending.count >= COMPRESSED_ROWS else batch.serialize().to_pybytes()
         entry = entry_for(data, self._size, self.next_offset, pending.count, pending.last_ts)
         # A torn write before this position is simply written over the next time.
         self._files.write_at(self._data, data, self._size)
@@ -357,9 +358,10 @@ def _large_batches(segment: Segment) -> Iterator[tuple[pa.RecordBatch, int]]:
 def _compressed(rows: pa.RecordBatch) -> bytes:
     """The IPC message of one compressed batch, without the schema that a stream puts before it."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     writer = pa.ipc.new_stream(sink, SCHEMA, options=options)
     writer.write_batch(rows)
+    end = sink.tell()
     writer.close()
-    message: bytes = sink.getvalue().to_pybytes()
-    return message[len(HEADER) : -_END_OF_STREAM]
+    message: bytes = sink.getvalue()[len(HEADER) : end].to_pybytes()
+    return message

@@ -7,7 +7,9 @@ Everything that people query is a column. What remains of a control record is JS
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Callable, Iterator
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -72,7 +74,7 @@ SCHEMA = pa.schema(
 
 _TYPES = [field.type for field in SCHEMA]
 _TS = SCHEMA.get_field_index("ts")
-_COUNTING = pa.array(range(1 << 13), pa.int64())
+_TIME = struct.Struct("=q")
 #: Fewer frames cost less one by one than as columns of their own.
 _WORTH_A_BLOCK = 32
 
@@ -172,24 +174,44 @@ class _Run:
 
 
 class _BlockRun:
-    """Frames that were accepted together: all but their numbers and data is constant."""
+    """Blocks of one sender on one stream that follow one another: all but their numbers, times and data is constant."""
 
-    __slots__ = ("block", "epoch", "space")
+    __slots__ = ("blocks", "count", "epoch", "space")
 
     def __init__(self, space: str, epoch: str, block: FrameBlock) -> None:
         self.space = space
         self.epoch = epoch
-        self.block = block
+        self.blocks = [block]
+        self.count = len(block)
 
     def __len__(self) -> int:
-        return len(self.block)
+        return self.count
+
+    def goes_on_with(self, space: str, epoch: str, block: FrameBlock) -> bool:
+        first, newest = self.blocks[0], self.blocks[-1]
+        return (
+            block.seq == newest.seq + len(newest)
+            and block.stream_seq == newest.stream_seq + len(newest)
+            and space == self.space
+            and epoch == self.epoch
+            and block.stream_id == first.stream_id
+            and block.sender == first.sender
+            and block.opcode == first.opcode
+            and block.recipients == first.recipients
+            and block.format_id == first.format_id
+            and (block.readers is first.readers or block.readers == first.readers)
+        )
+
+    def add(self, block: FrameBlock) -> None:
+        self.blocks.append(block)
+        self.count += len(block)
 
     @property
     def last_ts(self) -> int:
-        return self.block.ts
+        return self.blocks[-1].ts
 
     def encode(self, first_offset: int) -> pa.RecordBatch:
-        return _frame_block(first_offset, self.space, self.epoch, self.block)
+        return _frame_blocks(first_offset, self.space, self.epoch, self.blocks, self.count)
 
 
 class Rows:
@@ -214,9 +236,13 @@ class Rows:
         if len(block) < _WORTH_A_BLOCK:
             for frame in block.frames():
                 self.append(space, epoch, frame)
+            return
+        run = self._runs[-1] if self._runs else None
+        if type(run) is _BlockRun and run.goes_on_with(space, epoch, block):
+            run.add(block)
         else:
             self._runs.append(_BlockRun(space, epoch, block))
-            self.count += len(block)
+        self.count += len(block)
 
     @property
     def last_ts(self) -> int:
@@ -231,42 +257,48 @@ class Rows:
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _frame_block(offset: int, space: str, epoch: str, block: FrameBlock) -> pa.RecordBatch:
-    count = len(block)
+def _frame_blocks(offset: int, space: str, epoch: str, blocks: list[FrameBlock], count: int) -> pa.RecordBatch:
+    first = blocks[0]
     text, integer = pa.string(), pa.int64()
     no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
     frame = _constant("frame", text, count)
-    detail = no_text if block.readers is None else pa.repeat(pa.scalar(_frame_detail(block.readers), text), count)
+    detail = no_text if first.readers is None else pa.repeat(pa.scalar(_frame_detail(first.readers), text), count)
+    times = b"".join([_TIME.pack(block.ts) * len(block) for block in blocks])
     columns = [
         _numbers(offset, count),
         _constant(space, text, count),
-        _numbers(block.seq, count),
+        _numbers(first.seq, count),
         _constant(epoch, text, count),
-        pa.repeat(pa.scalar(block.ts, integer), count).view(_TYPES[_TS]),
+        pa.Array.from_buffers(_TYPES[_TS], count, [None, pa.py_buffer(times)]),
         frame,
         frame,
-        _constant(block.sender, text, count),
+        _constant(first.sender, text, count),
         no_text,
-        _constant(block.stream_id, text, count),
-        _numbers(block.stream_seq, count),
-        _constant(block.opcode, pa.int8(), count),
-        _constant(block.recipients, pa.int32(), count),
+        _constant(first.stream_id, text, count),
+        _numbers(first.stream_seq, count),
+        _constant(first.opcode, pa.int8(), count),
+        _constant(first.recipients, pa.int32(), count),
         _constant("accepted", text, count),
         no_integer,
         no_integer,
         no_integer,
-        _constant(block.format_id, text, count),
+        _constant(first.format_id, text, count),
         detail,
-        pa.array(block.data, pa.binary()),
+        _joined(blocks, count),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
+def _joined(blocks: list[FrameBlock], count: int) -> pa.Array:
+    """The data of all frames, one after another."""
+    data = list(chain.from_iterable(block.data for block in blocks)) if len(blocks) > 1 else blocks[0].data
+    ends = struct.pack(f"={count + 1}i", *accumulate(map(len, data), initial=0))
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(b"".join(data))])
+
+
 def _numbers(first: int, count: int) -> pa.Array:
     """Counting up from the first."""
-    if count > len(_COUNTING):
-        return pa.array(range(first, first + count), pa.int64())
-    return pc.add(_COUNTING.slice(0, count), first)
+    return pc.add(_counting(_at_least(count)).slice(0, count), first)
 
 
 def _raw_frames(offset: int, space: str, epoch: str, records: list[Any]) -> pa.RecordBatch:
@@ -322,12 +354,22 @@ def _frame_detail(readers: tuple[str, ...] | None, id: str | None = None, digest
 
 
 def _constant(value: str | int | None, type: pa.DataType, count: int) -> pa.Array:
-    return _constants(value, type, max(1024, 1 << (count - 1).bit_length())).slice(0, count)
+    return _constants(value, type, _at_least(count)).slice(0, count)
 
 
 @functools.lru_cache(maxsize=4096)
 def _constants(value: str | int | None, type: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, type), count)
+
+
+@functools.lru_cache
+def _counting(count: int) -> pa.Array:
+    return pa.array(range(count), pa.int64())
+
+
+def _at_least(count: int) -> int:
+    """A size to make what is kept and of which slices are used: few sizes are kept."""
+    return max(1024, 1 << (count - 1).bit_length())
 
 
 def _mixed(offset: int, space: str, epoch: str, records: list[Record]) -> pa.RecordBatch:

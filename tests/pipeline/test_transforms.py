@@ -41,7 +41,7 @@ class Told:
             tell(self.plays[name])
         data = write_journal(path / "data", *self.plays.values(), per_batch=2)
         self.warehouse = path / "warehouse"
-        assert bring_up_to_date(spark, data, self.warehouse, max_records=110).batches > 3
+        assert bring_up_to_date(spark, data, self.warehouse, max_records=90).batches > 3
         self._spark = spark
         self._rows: dict[str, list[Row]] = {}
 
@@ -298,7 +298,7 @@ class TestMessages:
             ["bob", "cy"],
             ["x"],
         )
-        assert (first.context, json.loads(first.payload)) == ('"here"', {"text": "hi"})
+        assert (first.context, json.loads(first.payload)) == ("here", {"text": "hi"})
         assert first.sent_at == datetime(2023, 11, 14, 22, 13)
         assert (second.addressed, second.sent_at) == (None, None)
         assert second.id.startswith("ann-")
@@ -306,9 +306,9 @@ class TestMessages:
     def test_refusals(self, told: Told) -> None:
         closed, flood = told("refusals", "messages")
         assert (closed.sender, closed.kind, closed.code) == ("bob", "stream/close", "stream_not_found")
-        assert (closed.stream_id, closed.http_status, closed.count) == ("stream-9", 404, 1)
+        assert (closed.stream_id, closed.http_status, closed["count"]) == ("stream-9", 404, 1)
         assert "stream-9" in closed.message
-        assert (flood.kind, flood.count, flood.http_status) == (None, 7, 429)
+        assert (flood.kind, flood["count"], flood.http_status) == (None, 7, 429)
         [summary] = told("space_summary", "messages")
         assert (summary.envelopes, summary.refusals) == (2, 8)
 

@@ -108,14 +108,14 @@ class TestContent:
             [("json", "")],
             [("utf8", "")],
             [("required", "")],
+            [("json", "")],
             [("type", "/x")],
             [("type", "")],
         ]
 
     def test_a_repeated_key_is_not_lost_silently(self, decoded: Decoded) -> None:
-        """The validator takes the last; a VARIANT has one as well, or the frame is in quarantine."""
-        both = decoded.bodies(0) + [row.data for row in decoded.rows("quarantine", 0)]
-        assert {"x": 2} in both[1:] or b'{"x":1,"x":2}' in both
+        """Readers differ in which of the two they take: it says nothing for sure."""
+        assert b'{"x":1,"x":2}' in [bytes(row.data) for row in decoded.rows("quarantine", 0)]
 
     def test_raw_bytes_are_kept_and_reasons_do_not_quote(self, decoded: Decoded) -> None:
         wrong = decoded.rows("quarantine", 0)

@@ -124,7 +124,7 @@ def decoded(
         branches.append(rows.where(f"NOT ({_HAS_SCHEMA})").selectExpr("*", f"CAST(NULL AS {_REASONS}) AS reasons"))
     found = query(
         _DECODED,
-        no_json=_reason("json", "not valid JSON"),
+        no_json=_reason("json", "not valid JSON, or with a key twice"),
         no_text=_reason("utf8", "not UTF-8"),
         rows=reduce(DataFrame.unionByName, branches),
     )

@@ -27,7 +27,9 @@ WITH rows AS (
 SELECT *,
     lag(seq) OVER of_writer AS previous_seq,
     lag(sequence) OVER of_writer AS previous_sequence,
-    max(highest) OVER (of_writer ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest_before
+    max(highest) OVER (
+        PARTITION BY space, stream_id, sender, ready_seq ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS highest_before
 FROM rows
 WINDOW of_writer AS (PARTITION BY space, stream_id, sender, ready_seq ORDER BY seq)
 """

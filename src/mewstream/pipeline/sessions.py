@@ -58,10 +58,11 @@ begun AS (
 ),
 placed AS (
     SELECT *,
-        last(IF(begins, seq, NULL), true) OVER (of_who ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS joined_seq,
-        lead(struct(what, seq, ts, begins)) OVER of_who AS next
+        last(IF(begins, seq, NULL), true) OVER (
+            PARTITION BY space, participant ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS joined_seq,
+        lead(struct(what, seq, ts, begins)) OVER (PARTITION BY space, participant ORDER BY seq) AS next
     FROM begun
-    WINDOW of_who AS (PARTITION BY space, participant ORDER BY seq)
 ),
 grouped AS (
     SELECT space, participant, joined_seq,

@@ -12,22 +12,23 @@ from mewstream.pipeline.tables import ENVELOPES, FORMATS, FRAMES, REFUSALS
 _RFC3339 = (
     r"[0-9]+-[0-9][0-9]-[0-9][0-9][Tt ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]([.][0-9]+)?([Zz]|[+-][0-9][0-9]:[0-9][0-9])"
 )
-#: Seconds or milliseconds since 1970, of times after September 2001: what is smaller is a counter or a duration.
-_SINCE_1970 = r"[1-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]([0-9][0-9][0-9])?([.][0-9]+)?"
+#: Numbers that are seconds or milliseconds since 1970, of times after September 2001: what is smaller is a counter or
+#: a duration.
+_SECONDS, _MILLISECONDS = "BETWEEN 1e9 AND 1e10", "BETWEEN 1e12 AND 1e13"
 
 #: A text as a time; null where it is none.
 _MOMENT = """
     CASE
         WHEN {text} RLIKE '^{rfc3339}$' THEN try_cast(upper({text}) AS TIMESTAMP)
-        WHEN {text} RLIKE '^{since_1970}$' THEN timestamp_micros(CAST(round(
-            CAST({text} AS DOUBLE) * IF(CAST({text} AS DOUBLE) < 1e10, 1e6, 1e3)) AS BIGINT))
+        WHEN try_cast({text} AS DOUBLE) {seconds} THEN timestamp_micros(CAST(round({text} * 1e6) AS BIGINT))
+        WHEN try_cast({text} AS DOUBLE) {milliseconds} THEN timestamp_micros(CAST(round({text} * 1e3) AS BIGINT))
     END
 """
 
 
 def _moment(text: str) -> str:
-    moment = _MOMENT.replace("{rfc3339}", _RFC3339).replace("{since_1970}", _SINCE_1970)
-    return moment.replace("{text}", text)
+    moment = _MOMENT.replace("{rfc3339}", _RFC3339).replace("{text}", text)
+    return moment.replace("{seconds}", _SECONDS).replace("{milliseconds}", _MILLISECONDS)
 
 
 def _given(text: str) -> str:
@@ -46,7 +47,9 @@ FROM (
     SELECT *, coalesce({told_moment}, {envelope_moment}) AS sent_at
     FROM (
         SELECT *, IF(told IS NULL, NULL, get(filter(
-            array(told.ts, told.timestamp, told.sent_at), each -> each RLIKE '^({rfc3339}|{since_1970})$'
+            array(told.ts, told.timestamp, told.sent_at),
+            each -> each RLIKE '^{rfc3339}$' OR try_cast(each AS DOUBLE) {seconds}
+                OR try_cast(each AS DOUBLE) {milliseconds}
         ), 0)) AS told_text
         FROM (
             SELECT *, IF(
@@ -143,7 +146,8 @@ def frames(records: DataFrame) -> DataFrame:
         told_moment=_moment("told_text"),
         envelope_moment=_given("envelope.ts"),
         rfc3339=_RFC3339,
-        since_1970=_SINCE_1970,
+        seconds=_SECONDS,
+        milliseconds=_MILLISECONDS,
         records=records,
     )
 

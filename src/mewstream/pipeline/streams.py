@@ -86,10 +86,12 @@ happened AS (
     WHERE record IN ('stream-started', 'stream-ended', 'ownership-transferred')
 ),
 in_lives AS (
-    SELECT *, last(base.ready_seq, true) OVER (of_stream ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS life,
-        lead(IF(base IS NOT NULL, struct(seq, ts), NULL)) OVER of_stream AS successor
+    SELECT *,
+        last(base.ready_seq, true) OVER (
+            PARTITION BY space, stream_id ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS life,
+        lead(IF(base IS NOT NULL, struct(seq, ts), NULL)) OVER (PARTITION BY space, stream_id ORDER BY seq) AS successor
     FROM happened
-    WINDOW of_stream AS (PARTITION BY space, stream_id ORDER BY seq)
 ),
 -- Whatever a log says of a stream after its end, nothing of it happened.
 ended AS (

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from faults import CHAT_ONLY, FAULTS, planted
 from journals import POSITION_FORMAT, Play, lively, rows_of
 from pyspark.sql import Row, SparkSession
@@ -21,9 +20,6 @@ from mewstream.protocol import kinds
 from mewstream.protocol.records import SpaceStarted
 from mewstream.protocol.times import SECOND, rfc3339
 from support import running_gateway, space_config
-
-#: Minutes of Spark: run by `make test-long`.
-pytestmark = pytest.mark.long
 
 JUDGED_CODES = {
     *("capability_violation", "format_required", "format_violation", "invalid_operation", "limit_exceeded"),

@@ -20,9 +20,6 @@ from mewstream.pipeline.report import write_report
 from mewstream.pipeline.report.data import MOST_BUCKETS, MOST_ROWS, TOP_STREAMS, TOP_WRITERS, Span, collect
 from mewstream.pipeline.report.page import page
 
-#: Minutes of Spark: run by `make test-long`.
-pytestmark = pytest.mark.long
-
 FIGURES = {
     *("activity", "timeline", "rates", "latency", "handoffs", "refusals-by-code", "refusals-over-time", "sessions"),
 }

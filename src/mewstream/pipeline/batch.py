@@ -10,17 +10,18 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from mewstream.pipeline import audit, content, gaps, handoffs, metrics, sessions, silver, streams, summary
 from mewstream.pipeline import tables as t
 from mewstream.pipeline.activity import activity
 from mewstream.pipeline.errors import WarehouseError
-from mewstream.pipeline.events import RIGHT_RECORDS, SESSION_RECORDS, STREAM_RECORDS, events
+from mewstream.pipeline.events import RIGHT_RECORDS, SESSION_RECORDS, STREAM_RECORDS, control_records
 from mewstream.pipeline.intervals import authorizations
+from mewstream.pipeline.sql import query, same
 from mewstream.pipeline.warehouse import BatchWriter
 
 #: Small tables are written at the same time: each takes little but waiting.
@@ -47,33 +48,31 @@ class Counted:
         return {**before, **{number: end for number, (_, end) in self.ranges.items()}}
 
 
+_STATISTICS = """
+SELECT space, record, count(*) AS count, count(sequence) AS numbered,
+    count(IF(record = 'frame', format_id, NULL)) AS formatted,
+    min(offset) AS first_offset, max(offset) AS last_offset,
+    min(seq) AS first_seq, max(seq) AS last_seq, min(ts) AS first_ts, max(ts) AS last_ts
+FROM {records}
+GROUP BY space, record
+"""
+_COUNTS = """
+SELECT CAST(pmod(crc32(CAST(space AS BINARY)), {partitions}) AS INT) AS partition, record,
+    sum(count) AS count, sum(numbered) AS numbered, sum(formatted) AS formatted,
+    min(first_offset) AS first, max(last_offset) AS last
+FROM {statistics}
+GROUP BY partition, record
+"""
+
+
 def statistics(records: DataFrame) -> DataFrame:
     """A row for each space and kind of record."""
-    return records.groupBy("space", "record").agg(
-        F.count(F.lit(1)).alias("count"),
-        F.count("sequence").alias("numbered"),
-        F.count(F.when(F.col("record") == "frame", F.col("format_id"))).alias("formatted"),
-        F.min("offset").alias("first_offset"),
-        F.max("offset").alias("last_offset"),
-        F.min("seq").alias("first_seq"),
-        F.max("seq").alias("last_seq"),
-        F.min("ts").alias("first_ts"),
-        F.max("ts").alias("last_ts"),
-    )
+    return query(_STATISTICS, records=records).localCheckpoint()
 
 
 def count(statistics: DataFrame, partitions: int) -> Counted:
     """Raises where the offsets of a partition are not one unbroken range: then records are missing, or there twice."""
-    partition = F.pmod(F.crc32(F.col("space").cast("binary")), F.lit(partitions)).cast("int")
-    rows = (
-        statistics.groupBy(partition.alias("partition"), "record")
-        .agg(
-            *(F.sum(name).alias(name) for name in ("count", "numbered", "formatted")),
-            F.min("first_offset").alias("first"),
-            F.max("last_offset").alias("last"),
-        )
-        .collect()
-    )
+    rows = query(_COUNTS, partitions=str(partitions), statistics=statistics).collect()
     counted = Counted()
     found: dict[int, int] = {}
     for row in rows:
@@ -99,15 +98,19 @@ class Schemas:
     sends them with the work."""
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-        self._asked = False
+        self.by_hash: dict[str, str] = {}
+        self.unchecked = False
+        """There are formats without a schema."""
+        self._looked = False
 
-    def of(self, formats: DataFrame, *, changed: bool) -> dict[str, str]:
-        if changed or not self._asked:
-            new = content.schemas_of(formats).where(~F.col("schema_hash").isin(list(self._known)))
-            self._known |= {row.schema_hash: row.schema for row in new.collect()}
-            self._asked = True
-        return dict(self._known)
+    def look(self, formats: DataFrame, *, changed: bool) -> None:
+        if changed or not self._looked:
+            for row in content.schemas_of(formats).collect():
+                if row.schema_hash is None:
+                    self.unchecked = True
+                else:
+                    self.by_hash[row.schema_hash] = row.schema
+            self._looked = True
 
 
 def derive(batch: BatchWriter, records: DataFrame, stats: DataFrame, counted: Counted, schemas: Schemas) -> None:
@@ -128,67 +131,70 @@ class _Derivation:
     ) -> None:
         self.batch = batch
         self.records = records
-        self.stats = stats
         self.counted = counted
         self.schemas = schemas
         self.work = work
-        self.control = work.keep(records.where(F.col("record") != "frame"))
-        self.spaces = work.keep(
-            stats.groupBy("space").agg(
-                F.min("first_seq").alias("first_seq"),
-                F.max("last_seq").alias("last_seq"),
-                F.max("last_ts").alias("last_ts"),
-            )
-        )
-        self.lives = batch.carried(t.STREAMS).select(
-            "space", "stream_id", "ready_seq", F.lit(None).cast("bigint").alias("ended_seq"), "last_frame_ts"
-        )
+        self.additions = [summary.of_records(stats)]
+        self.spaces = query(_SPACES, stats=stats).localCheckpoint()
+        self.control = control_records(records).localCheckpoint()
+        self.lives = query(_LIVING, carried=batch.carried(t.STREAMS))
         if counted.any(STREAM_RECORDS):
-            self.lives = work.keep(streams.lives(self.control, batch.carried(t.STREAMS)))
+            self.lives = streams.lives(self.control, batch.carried(t.STREAMS)).localCheckpoint()
         self.rights = batch.carried(t.AUTHORIZATIONS)
         if counted.any(RIGHT_RECORDS):
-            self.rights = work.keep(authorizations(self.control, self.rights))
-        self.additions = [summary.of_records(stats)]
+            self.rights = authorizations(self.control, self.rights).localCheckpoint()
 
     def run(self) -> None:
-        self._facts()
-        self.batch.append(t.FRAMES, silver.frames(self.records))
-        self.frames = self.batch.added(t.FRAMES)
-        self.activity = self.work.keep(activity(self.frames, self.lives, self.rights, self.spaces))
-        self.additions.append(summary.total(self.activity, "bytes", "bytes"))
         self._audit()
+        self._facts()
         self._sessions()
+        if "frame" in self.counted.kinds:
+            self.batch.append(t.FRAMES, silver.frames(self.records))
+        self.frames = self.batch.added(t.FRAMES)
+        self.activity = activity(self.frames, self.lives, self.rights, self.spaces).localCheckpoint()
+        self.additions.append(summary.total(self.activity, "bytes", "bytes"))
         self._content()
-        self._streams_and_rights()
+        self._streams()
+        self._rights()
         self._metrics()
         self._gaps()
         self.work.finish()
         self._summary()
+
+    def _audit(self) -> None:
+        judged = audit.judge(self.records, self.batch.carried(t.AUDIT_FACTS))
+        self.work.release_later(*judged.shared)
+        self.work.start(self._write_audit, judged)
+
+    def _write_audit(self, judged: audit.Judged) -> None:
+        marks = judged.marks.localCheckpoint()
+        self.batch.append(t.AUDIT, audit.findings(marks))
+        self.batch.replace(t.AUDIT_FACTS, judged.carried)
+        self.additions.append(audit.counts(marks))
 
     def _facts(self) -> None:
         kinds = self.counted.kinds
         if "envelope" in kinds:
             self.work.start(self.batch.append, t.ENVELOPES, silver.envelopes(self.control))
         if "refused" in kinds:
-            refused = silver.refusals(self.control)
-            self.work.start(self.batch.append, t.REFUSALS, refused)
-            self.additions.append(summary.total(refused, "refusals", "count"))
+            self.work.start(self.batch.append, t.REFUSALS, silver.refusals(self.control))
+            self.additions.append(summary.total(self.control, "refusals", summary.REFUSED))
         if "frames-dropped" in kinds:
-            self.additions.append(summary.total(events(self.control, "frames-dropped"), "drops", "count"))
+            self.additions.append(summary.total(self.control, "drops", summary.DROPPED))
 
     def _sessions(self) -> None:
-        participants = self.batch.carried(t.PARTICIPANTS)
-        after = self.batch.carried(t.SESSIONS)
+        before = self.batch.carried(t.SESSIONS)
         if self.counted.any(SESSION_RECORDS):
-            after = self.work.keep(sessions.sessions(self.control, after))
-            rows = after.withColumn("is_open", F.col("left_seq").isNull())
-            self.work.start(self.batch.split, t.SESSIONS, rows)
-            begun = after.join(F.broadcast(self.spaces), "space").where(F.col("joined_seq") >= F.col("first_seq"))
-            self.additions.append(summary.total(begun, "joins"))
+            after = sessions.sessions(self.control, before).localCheckpoint()
+            self.work.start(self.batch.split, t.SESSIONS, after.selectExpr("*", "left_seq IS NULL AS is_open"))
+            self.additions.append(query(_JOINS, sessions=after, spaces=self.spaces))
+        else:
+            after = before
+        self.additions.append(summary.total(after.where("left_seq IS NULL"), "present"))
+        participants = self.batch.carried(t.PARTICIPANTS)
         if "joined" in self.counted.kinds:
-            participants = self.work.keep(sessions.participants(self.control, participants))
+            participants = sessions.participants(self.control, participants).localCheckpoint()
             self.work.start(self.batch.replace, t.PARTICIPANTS, participants)
-        self.additions.append(summary.total(after.where(F.col("left_seq").isNull()), "present"))
         self.additions.append(summary.total(participants, "participants"))
 
     def _content(self) -> None:
@@ -197,57 +203,53 @@ class _Derivation:
         if opened:
             new = silver.formats(self.control)
             self.work.start(self.batch.append, t.FORMATS, new)
-            formats = self.work.keep(formats.unionByName(new))
+            formats = formats.unionByName(new).localCheckpoint()
         if opened or (ended and self.batch.has_carried(t.LIVE_FORMATS)):
             self.work.start(self.batch.replace, t.LIVE_FORMATS, content.still_live(formats, self.lives))
         if self.counted.formatted:
-            schemas = self.schemas.of(formats, changed=opened)
-            rows = content.decoded(self.records, formats, self.lives, schemas)
+            self.schemas.look(formats, changed=opened)
+            rows = content.decoded(
+                self.records, formats, self.lives, self.schemas.by_hash, unchecked=self.schemas.unchecked
+            )
             self.batch.distribute(t.CONTENT, t.QUARANTINE, rows, "is_quarantined")
             for table, name in ((t.CONTENT, "content"), (t.QUARANTINE, "quarantined")):
-                self.additions.append(summary.total(self.batch.added(table).select("space"), name))
+                self.additions.append(summary.total(self.batch.added(table), name))
 
-    def _streams_and_rights(self) -> None:
-        after = self.work.keep(streams.streams(self.control, self.batch.carried(t.STREAMS), self.activity))
-        rows = after.withColumn("is_open", F.col("ended_seq").isNull())
-        self.work.start(self.batch.split, t.STREAMS, rows)
-        self.additions.append(summary.total(after.where(F.col("ended_seq").isNull()), "open_streams"))
-        used = (
-            self.activity.where(F.col("from_seq").isNotNull())
-            .groupBy("space", "stream_id", F.col("sender").alias("participant"), "from_seq")
-            .agg(F.sum("frames").alias("used"))
-            .withColumn("right", F.lit("write"))
-        )
-        held = self.rights.join(used, ["space", "stream_id", "participant", "right", "from_seq"], "left")
-        held = held.withColumn("frames_used", F.col("frames_used") + F.coalesce("used", F.lit(0)))
-        self.work.start(self.batch.split, t.AUTHORIZATIONS, held.withColumn("is_open", F.col("until_seq").isNull()))
-        if self.counted.any(RIGHT_RECORDS) or self.batch.has_carried(t.HANDOFFS):
-            rows = handoffs.handoffs(
-                self.control,
-                self.rights,
-                self.activity,
-                frames=self.frames,
-                lives=self.lives,
-                spaces=self.spaces,
-                carried=self.batch.carried(t.HANDOFFS),
-            )
-            self.work.start(self.batch.split, t.HANDOFFS, rows)
+    def _streams(self) -> None:
+        after = streams.streams(self.control, self.batch.carried(t.STREAMS), self.activity).localCheckpoint()
+        self.work.start(self.batch.split, t.STREAMS, after.selectExpr("*", "ended_seq IS NULL AS is_open"))
+        self.additions.append(summary.total(after.where("ended_seq IS NULL"), "open_streams"))
+
+    def _rights(self) -> None:
+        rows = query(_USED, unchanged=_RIGHTS_AFTER, rights=self.rights, activity=self.activity)
+        self.work.start(self.batch.split, t.AUTHORIZATIONS, rows)
+        if not self.counted.any(RIGHT_RECORDS) and not self.batch.has_carried(t.HANDOFFS):
+            return
+        begun = handoffs.begun(
+            self.control, self.rights, spaces=self.spaces, carried=self.batch.carried(t.HANDOFFS)
+        ).localCheckpoint()
+        found = handoffs.first_frames(begun, self.rights, self.activity).localCheckpoint()
+        silences = handoffs.silences(found, self.frames, self.lives)
+        self.work.start(self.batch.split, t.HANDOFFS, handoffs.handoffs(begun, found, silences))
 
     def _metrics(self) -> None:
         flowing = self.counted.any({"frame", "frames-dropped"})
         if not flowing and not self.batch.has_carried(t.OPEN_WINDOWS):
             return
-        windows = self.work.keep(
-            metrics.windows(self.control, self.activity, self.lives, self.batch.carried(t.OPEN_WINDOWS))
-        )
-        found = metrics.metrics(windows, self.spaces)
-        self.work.start(self.batch.split, t.STREAM_METRICS, found.rows)
-        self.work.start(self.batch.replace, t.OPEN_WINDOWS, found.open_windows)
+        windows = metrics.windows(
+            self.control,
+            self.activity,
+            lives=self.lives,
+            spaces=self.spaces,
+            carried=self.batch.carried(t.OPEN_WINDOWS),
+        ).localCheckpoint()
+        self.work.start(self.batch.split, t.STREAM_METRICS, metrics.metrics(windows))
+        self.work.start(self.batch.replace, t.OPEN_WINDOWS, windows.where("is_open"))
 
     def _gaps(self) -> None:
         numbered = gaps.numbered(self.frames, self.lives, self.batch.carried(t.WRITER_SEQUENCES))
         if self.counted.numbered:
-            numbered = self.work.keep(numbered)
+            numbered = numbered.localCheckpoint()
         if self.counted.numbered or self.batch.has_carried(t.SEQUENCE_GAPS):
             rows = gaps.gaps(
                 numbered,
@@ -262,20 +264,45 @@ class _Derivation:
         if self.counted.numbered or ended:
             self.work.start(self.batch.replace, t.WRITER_SEQUENCES, gaps.writer_sequences(numbered, self.lives))
 
-    def _audit(self) -> None:
-        judged = audit.judge(self.records, self.batch.carried(t.AUDIT_FACTS))
-        self.work.release_later(*judged.shared)
-        marks = self.work.keep(judged.marks)
-        self.work.start(self.batch.append, t.AUDIT, audit.findings(marks))
-        self.work.start(self.batch.replace, t.AUDIT_FACTS, judged.carried)
-        self.additions.append(audit.counts(marks))
-
     def _summary(self) -> None:
         self.batch.replace(t.SPACE_SUMMARY, summary.summary(self.batch.carried(t.SPACE_SUMMARY), *self.additions))
 
 
+_SPACES = """
+SELECT space, min(first_seq) AS first_seq, max(last_seq) AS last_seq, max(last_ts) AS last_ts
+FROM {stats}
+GROUP BY space
+"""
+#: Streams, as lives, where none began or ended.
+_LIVING = """
+SELECT space, stream_id, ready_seq, CAST(NULL AS BIGINT) AS ended_seq, last_frame_ts FROM {carried}
+"""
+_JOINS = """
+SELECT sessions.space, count(*) AS joins
+FROM {sessions} AS sessions JOIN {spaces} AS spaces ON sessions.space = spaces.space AND joined_seq >= first_seq
+GROUP BY sessions.space
+"""
+_USED = """
+WITH used AS (
+    SELECT space, stream_id, sender AS participant, from_seq, sum(frames) AS used
+    FROM {activity}
+    WHERE from_seq IS NOT NULL
+    GROUP BY space, stream_id, sender, from_seq
+)
+SELECT {unchanged}, until_seq IS NULL AS is_open
+FROM (
+    SELECT rights.*, used
+    FROM {rights} AS rights
+    LEFT JOIN used
+        ON right = 'write' AND rights.space = used.space AND rights.stream_id = used.stream_id
+        AND rights.participant = used.participant AND rights.from_seq = used.from_seq
+)
+"""
+_RIGHTS_AFTER = same(t.AUTHORIZATIONS, frames_used="frames_used + coalesce(used, 0)")
+
+
 class _Work:
-    """Writes that go on side by side, and frames that are kept in memory until all is done."""
+    """Writes that go on side by side."""
 
     def __init__(self, spark: SparkSession, pool: ThreadPoolExecutor) -> None:
         self._spark = spark
@@ -283,17 +310,12 @@ class _Work:
         self._kept: list[DataFrame] = []
         self._running: list[Future[None]] = []
 
-    def keep(self, rows: DataFrame) -> DataFrame:
-        """It is used more than once."""
-        self._kept.append(rows.persist())
-        return rows
-
     def release_later(self, *kept: DataFrame) -> None:
         self._kept += kept
 
-    def start(self, write: Callable[[t.Table, DataFrame], None], table: t.Table, rows: DataFrame) -> None:
+    def start(self, write: Callable[..., None], *arguments: Any) -> None:
         # With the properties of this thread, so that stopping the query stops these jobs too.
-        self._running.append(self._pool.submit(inheritable_thread_target(self._spark)(write), table, rows))
+        self._running.append(self._pool.submit(inheritable_thread_target(self._spark)(write), *arguments))
 
     def finish(self) -> None:
         running, self._running = self._running, []

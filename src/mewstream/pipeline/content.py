@@ -9,121 +9,127 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
-from mewstream.pipeline.tables import CONTENT, LIVE_FORMATS, QUARANTINE
+from mewstream.pipeline.sql import query
+from mewstream.pipeline.tables import CONTENT, QUARANTINE
 from mewstream.pipeline.validation import with_reasons
-from mewstream.protocol import kinds
-from mewstream.protocol.frames import TEXT
 
-_JSON_LINES = ("x-ndjson", "ndjson", "jsonl", "x-jsonl", "jsonlines", "x-jsonlines")
-_UTF8 = ("", "utf-8", "utf8", "us-ascii")
-_REASONS = "array<struct<rule:string,path:string,message:string>>"
-_ROW = ("space", "seq", "ts", "stream_id", "sender", "format_id", "kind", "opcode", "data")
+_REASONS = next(column.type for column in QUARANTINE.columns if column.name == "reasons")
 
+#: How a format is decoded, from ``mime_type``: json, lines or text; null for what is opaque.
+DECODES = """
+    CASE
+        WHEN lower(mime_type) RLIKE '^ *application/(x-)?(ndjson|jsonl|jsonlines) *(;.*)?$' THEN 'lines'
+        WHEN lower(mime_type) RLIKE '^ *[^/;]*/([^;]*[+])?json *(;.*)?$' THEN 'json'
+        WHEN trim(coalesce(mime_type, '')) = '' AND schema_hash IS NOT NULL THEN 'json'
+        WHEN lower(mime_type) RLIKE '^ *text/' AND (
+            NOT lower(mime_type) LIKE '%charset=%' OR lower(mime_type) RLIKE 'charset="?(utf-?8|us-ascii)"? *(;|$)'
+        ) THEN 'text'
+    END
+"""
 
-def live_formats(new: DataFrame, carried: DataFrame) -> DataFrame:
-    """The formats of all streams that lived during this batch. ``new`` are the rows of ``formats`` that it brings."""
-    return carried.unionByName(new).select(LIVE_FORMATS.names)
+_STILL_LIVE = """
+SELECT formats.* FROM {formats} AS formats
+LEFT SEMI JOIN {lives} AS lives
+    ON formats.space = lives.space AND formats.stream_id = lives.stream_id AND formats.seq = ready_seq
+    AND ended_seq IS NULL
+"""
+
+#: Frames of streams that live, with their format. A frame that was sent as text is text, whatever its media type.
+_WITH_FORMATS = """
+WITH known AS (
+    SELECT formats.space, formats.stream_id, formats.seq AS opened_seq, ended_seq, format_id, mime_type, schema_hash,
+        {decodes} AS decodes
+    FROM {formats} AS formats
+    JOIN {lives} AS lives
+        ON formats.space = lives.space AND formats.stream_id = lives.stream_id AND formats.seq = ready_seq
+)
+SELECT * FROM (
+    SELECT /*+ BROADCAST(known) */ frames.space, seq, ts, frames.stream_id, sender, frames.format_id, mime_type,
+        schema_hash, coalesce(decodes, IF(opcode = 1, 'text', NULL)) AS decodes, kind, opcode, data
+    FROM {records} AS frames
+    JOIN known
+        ON frames.space = known.space AND frames.stream_id = known.stream_id AND frames.format_id = known.format_id
+    WHERE record = 'frame' AND seq > opened_seq AND (ended_seq IS NULL OR seq < ended_seq)
+)
+WHERE decodes IS NOT NULL
+"""
+_HAS_SCHEMA = "schema_hash IS NOT NULL AND decodes IN ('json', 'lines')"
+
+_SCHEMAS = """
+SELECT DISTINCT IF({has_schema}, schema_hash, NULL) AS schema_hash, IF({has_schema}, schema, NULL) AS schema
+FROM (SELECT *, {decodes} AS decodes FROM {formats})
+"""
+
+_DECODED = """
+WITH read AS (
+    SELECT *,
+        IF(decodes = 'text', NULL, CASE
+            WHEN kind = 'stream/data' THEN try_variant_get(try_parse_json(raw), '$.payload.content', 'variant')
+            WHEN decodes = 'lines' THEN try_parse_json(
+                concat('[', array_join(filter(split(raw, '\\n'), line -> trim(line) <> ''), ','), ']')
+            )
+            ELSE try_parse_json(raw)
+        END) AS body,
+        IF(decodes <> 'text', NULL, CASE
+            WHEN kind = 'stream/data' THEN get_json_object(raw, '$.payload.content')
+            WHEN is_valid_utf8(raw) THEN raw
+        END) AS text
+    FROM (SELECT *, CAST(data AS STRING) AS raw FROM {rows})
+),
+-- An accepted stream/data is JSON, and its content may be null; of all else, null says that it could not be read.
+judged AS (
+    SELECT *, coalesce(reasons, CASE
+        WHEN kind = 'stream/data' THEN IF(startswith(raw, char(123)), NULL, {no_json})
+        WHEN decodes = 'text' THEN IF(text IS NULL, {no_text}, NULL)
+        WHEN body IS NULL THEN {no_json}
+    END) AS wrong
+    FROM read
+)
+SELECT space, seq, ts, stream_id, sender, format_id, mime_type, schema_hash,
+    IF(wrong IS NULL, body, NULL) AS body,
+    IF(wrong IS NULL, text, NULL) AS text,
+    wrong AS reasons,
+    IF(wrong IS NULL, NULL, data) AS data,
+    wrong IS NOT NULL AS is_quarantined
+FROM judged
+"""
 
 
 def still_live(formats: DataFrame, lives: DataFrame) -> DataFrame:
-    """Those of streams that go on."""
-    living = lives.where(F.col("ended_seq").isNull()).select("space", "stream_id", F.col("ready_seq").alias("seq"))
-    return formats.join(F.broadcast(living), ["space", "stream_id", "seq"], "left_semi")
+    """The formats of streams that go on."""
+    return query(_STILL_LIVE, formats=formats, lives=lives)
 
 
 def schemas_of(formats: DataFrame) -> DataFrame:
-    """The distinct schemas, by their hash: metadata that the driver collects and sends to the workers."""
-    return (
-        formats.where(F.col("schema_hash").isNotNull() & F.col("schema").isNotNull())
-        .select("schema_hash", "schema")
-        .distinct()
-    )
+    """What there is to check against: the distinct schemas by their hash, and a row of nulls where there are formats
+    without one. This is metadata, which the driver collects and sends to the workers."""
+    return query(_SCHEMAS, decodes=DECODES, has_schema=_HAS_SCHEMA, formats=formats)
 
 
-def decoded(records: DataFrame, formats: DataFrame, lives: DataFrame, schemas: Mapping[str, str]) -> DataFrame:
+def decoded(
+    records: DataFrame, formats: DataFrame, lives: DataFrame, schemas: Mapping[str, str], *, unchecked: bool
+) -> DataFrame:
     """Every frame that has a known format, decoded or not: the columns of both tables, and ``is_quarantined``.
-    ``schemas`` has those of all ``formats``."""
-    rows = _with_formats(records, formats, lives)
-    has_schema = F.col("schema_hash").isNotNull() & F.col("decodes").isin("json", "lines")
-    branches = [_parsed(rows.where(~has_schema).withColumn("reasons", F.lit(None).cast(_REASONS)))]
+    ``formats`` are those of all streams that lived during the batch, ``schemas`` their schemas by hash, and
+    ``unchecked`` says that there are formats without a schema."""
+    rows = query(_WITH_FORMATS, decodes=DECODES, records=records, formats=formats, lives=lives)
+    branches = []
     if schemas:
-        checked = rows.where(has_schema).withColumn("lines", F.col("decodes") == "lines")
+        checked = rows.where(_HAS_SCHEMA).selectExpr("*", "decodes = 'lines' AS lines")
         shape = ", ".join(f"`{name}` {type}" for name, type in checked.dtypes) + f", reasons {_REASONS}"
-        branches.append(_parsed(checked.mapInArrow(with_reasons(schemas), shape).drop("lines")))
-    both = reduce(DataFrame.unionByName, branches)
-    wrong = F.col("reasons").isNotNull()
-    return both.select(
-        *(name for name in CONTENT.names if name not in ("body", "text")),
-        F.when(~wrong, F.col("body")).alias("body"),
-        F.when(~wrong, F.col("text")).alias("text"),
-        "reasons",
-        F.when(wrong, F.col("data")).alias("data"),
-        wrong.alias("is_quarantined"),
-    ).select(*dict.fromkeys([*CONTENT.names, *QUARANTINE.names, "is_quarantined"]))
-
-
-def _with_formats(records: DataFrame, formats: DataFrame, lives: DataFrame) -> DataFrame:
-    """Frames of streams that live, with their format and how that is decoded; others are left out."""
-    ends = lives.select("space", "stream_id", F.col("ready_seq").alias("opened_seq"), "ended_seq")
-    known = (
-        formats.withColumn("decodes", decodes())
-        .select(
-            "space", "stream_id", F.col("seq").alias("opened_seq"), "format_id", "mime_type", "schema_hash", "decodes"
-        )
-        .join(ends, ["space", "stream_id", "opened_seq"])
+        branches.append(checked.mapInArrow(with_reasons(schemas), shape).drop("lines"))
+    if unchecked or not schemas:
+        branches.append(rows.where(f"NOT ({_HAS_SCHEMA})").selectExpr("*", f"CAST(NULL AS {_REASONS}) AS reasons"))
+    found = query(
+        _DECODED,
+        no_json=_reason("json", "not valid JSON, or with a key twice"),
+        no_text=_reason("utf8", "not UTF-8"),
+        rows=reduce(DataFrame.unionByName, branches),
     )
-    found = (
-        records.where((F.col("record") == "frame") & F.col("format_id").isNotNull())
-        .select(*_ROW)
-        .join(F.broadcast(known), ["space", "stream_id", "format_id"])
-        .where(F.col("seq") > F.col("opened_seq"))
-        .where(F.col("ended_seq").isNull() | (F.col("seq") < F.col("ended_seq")))
-    )
-    # A frame that was sent as text is text, whatever its media type.
-    how = F.coalesce("decodes", F.when(F.col("opcode") == TEXT, "text"))
-    return found.withColumn("decodes", how).where(F.col("decodes").isNotNull()).drop("opened_seq", "ended_seq")
+    return found.select(*dict.fromkeys([*CONTENT.names, *QUARANTINE.names, "is_quarantined"]))
 
 
-def decodes() -> Column:
-    """json, lines or text, from the media type; null for what is opaque."""
-    given = F.lower(F.coalesce("mime_type", F.lit("")))
-    name = F.trim(F.split_part(given, F.lit(";"), F.lit(1)))
-    main, sub = F.split_part(name, F.lit("/"), F.lit(1)), F.split_part(name, F.lit("/"), F.lit(2))
-    charset = F.regexp_extract(given, r'charset="?([^;"]*)', 1)
-    return (
-        F.when((main == "application") & sub.isin(*_JSON_LINES), "lines")
-        .when((sub == "json") | F.endswith(sub, F.lit("+json")), "json")
-        .when((name == "") & F.col("schema_hash").isNotNull(), "json")
-        .when((main == "text") & F.trim(charset).isin(*_UTF8), "text")
-    )
-
-
-def _parsed(rows: DataFrame) -> DataFrame:
-    """With ``body`` or ``text``, and the reasons why there is neither."""
-    raw = F.col("data").cast("string")
-    is_data, is_text = F.col("kind") == kinds.STREAM_DATA, F.col("decodes") == "text"
-    content = F.get_json_object(raw, "$.payload.content")
-    whole = F.concat(
-        F.lit("["), F.array_join(F.filter(F.split(raw, "\n"), lambda each: F.trim(each) != ""), ","), F.lit("]")
-    )
-    json = F.when(is_data, _content_as_json(raw)).otherwise(
-        F.try_parse_json(F.when(F.col("decodes") == "lines", whole).otherwise(raw))
-    )
-    valid = F.when(is_data, content).when(F.is_valid_utf8(raw), raw)
-    rows = rows.withColumn("body", F.when(~is_text, json)).withColumn("text", F.when(is_text, valid))
-    flaw = F.when(is_data, F.when(F.try_parse_json(raw).isNull(), _reason("json", "not a stream/data envelope")))
-    flaw = flaw.when(is_text & F.col("text").isNull(), _reason("utf8", "not UTF-8"))
-    flaw = flaw.when(~is_text & F.col("body").isNull(), _reason("json", "not valid JSON"))
-    return rows.withColumn("reasons", F.coalesce("reasons", flaw))
-
-
-def _content_as_json(raw: Column) -> Column:
-    return F.try_variant_get(F.try_parse_json(raw), "$.payload.content", "variant")
-
-
-def _reason(rule: str, message: str) -> Column:
-    only = F.struct(F.lit(rule).alias("rule"), F.lit("").alias("path"), F.lit(message).alias("message"))
-    return F.array(only).cast(_REASONS)
+def _reason(rule: str, message: str) -> str:
+    return f"CAST(array(struct('{rule}', '', '{message}')) AS {_REASONS})"

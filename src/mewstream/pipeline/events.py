@@ -1,4 +1,4 @@
-"""The control records of a batch as typed rows: what stands in ``detail`` becomes columns.
+"""The control records of a batch as typed rows: what stands in ``detail`` becomes a struct.
 
 Frames are many and their columns say everything. All other records are few, and most of what they
 say is JSON; here it is read, once, by the names that :mod:`mewstream.protocol.records` gives it.
@@ -6,39 +6,30 @@ say is JSON; here it is read, once, by the names that :mod:`mewstream.protocol.r
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
-_STREAM = "stream_id string"
-_RIGHT = f"{_STREAM}, participant string, by string, reason string, request_id string"
+from mewstream.pipeline.sql import query
 
-_DETAILS = {
-    "joined": "participant string, capabilities string, transport string, resumed boolean, replaced boolean, "
-    "continues boolean",
-    "left": "participant string, reason string",
-    "suspended": "participant string, until bigint, reason string",
-    "refused": "sender string, kind string, code string, message string, http_status int, details string, id string, "
-    f"{_STREAM}, excerpt string, count bigint",
-    "stream-opened": f"{_STREAM}, status string, owner string, request_id string, request string, policy string, "
-    "authorized_writers array<string>, authorized_readers array<string>, auto_grant array<string>, alias string, "
-    "formats array<struct<id:string,mime_type:string,schema_hash:string,schema:string,description:string>>",
-    "stream-started": f"{_STREAM}, by string",
-    "stream-ended": f"{_STREAM}, how string, by string, code string, message string, reason string",
-    "write-granted": f"{_RIGHT}, expires_at bigint, max_frames bigint",
-    "write-revoked": _RIGHT,
-    "ownership-transferred": f"{_STREAM}, previous_owner string, new_owner string, authorized_writers array<string>, "
-    "by string, reason string, request_id string",
-    "read-granted": f"{_RIGHT}, authorized_readers array<string>",
-    "read-revoked": f"{_RIGHT}, authorized_readers array<string>",
-    "frames-dropped": f"participant string, {_STREAM}, count bigint",
-}
+#: The fields that tables are made from, of all kinds of records. A name means the same in all of them.
+_DETAIL = """
+    participant string, by string, reason string, request_id string, id string,
+    capabilities string, transport string, resumed boolean, replaced boolean, continues boolean, until bigint,
+    sender string, kind string, code string, message string, http_status int, details string, excerpt string,
+    count bigint, stream_id string,
+    status string, owner string, request string, policy string, alias string,
+    authorized_writers array<string>, authorized_readers array<string>,
+    formats array<struct<id:string,mime_type:string,schema_hash:string,schema:string,description:string>>,
+    how string, expires_at bigint, max_frames bigint, previous_owner string, new_owner string
+"""
 
 #: Records whose meaning this version knows; others are kept in bronze, counted, and without effect.
 KNOWN = frozenset(
     {
-        *_DETAILS,
-        *("space-started", "envelope", "capabilities-granted", "capabilities-revoked", "invited"),
-        *("paused", "unpaused", "frame"),
+        *("space-started", "joined", "left", "suspended", "envelope", "refused"),
+        *("capabilities-granted", "capabilities-revoked", "invited", "paused", "unpaused"),
+        *("stream-opened", "stream-started", "stream-ended"),
+        *("write-granted", "write-revoked", "ownership-transferred", "read-granted", "read-revoked"),
+        *("frame", "frames-dropped"),
     }
 )
 
@@ -52,15 +43,13 @@ RIGHT_RECORDS = frozenset(
 )
 
 
-def events(control: DataFrame, record: str) -> DataFrame:
-    """The records of one kind: ``space``, ``seq``, ``ts``, ``cause_seq``, and the fields of the kind."""
-    return (
-        control.where(F.col("record") == record)
-        .select("space", "seq", "ts", "cause_seq", F.from_json("detail", _DETAILS[record]).alias("detail"))
-        .select("space", "seq", "ts", "cause_seq", "detail.*")
-    )
+_CONTROL = """
+SELECT space, seq, ts, record, kind, sender, stream_id, cause_seq, from_json(detail, '{detail}') AS d, data
+FROM {records}
+WHERE record <> 'frame'
+"""
 
 
-def micros(column: str) -> Column:
-    """A time of the log, microseconds since 1970, as a timestamp."""
-    return F.timestamp_micros(F.col(column))
+def control_records(records: DataFrame) -> DataFrame:
+    """Everything but frames. ``d`` is the detail, and ``data`` an envelope or null."""
+    return query(_CONTROL, detail=_DETAIL, records=records)

@@ -2,115 +2,120 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
-from mewstream.pipeline.events import events
+from mewstream.pipeline.sql import columns, query, same
 from mewstream.pipeline.tables import HANDOFFS
 
-_HANDOFF = ("space", "stream_id", "writer", "seq")
+_NEW = columns(
+    HANDOFFS,
+    space="rights.space",
+    seq="from_seq",
+    ts="from_ts",
+    stream_id="rights.stream_id",
+    how="given_how",
+    by="granted_by",
+    previous_owner="previous_owner",
+    writer="participant",
+    reason="reason",
+    since_seq="since_seq",
+)
+
+_BEGUN = """
+WITH transfers AS (
+    SELECT space, stream_id, seq, d.previous_owner AS previous_owner
+    FROM {control}
+    WHERE record = 'ownership-transferred'
+)
+SELECT {unchanged} FROM {carried}
+UNION ALL
+-- A grant to somebody who can write already, and a transfer to oneself, hand nothing on.
+SELECT {new}
+FROM {rights} AS rights
+JOIN {spaces} AS spaces ON rights.space = spaces.space AND from_seq >= first_seq
+LEFT JOIN transfers
+    ON rights.space = transfers.space AND rights.stream_id = transfers.stream_id AND from_seq = transfers.seq
+WHERE right = 'write'
+    AND (given_how = 'transfer' OR (given_how IN ('grant', 'auto_grant') AND since_seq = from_seq))
+    AND NOT coalesce(previous_owner = participant, false)
+"""
+
+#: A right that was granted again goes on: all its intervals have the same beginning, since_seq.
+_FOUND = """
+WITH used AS (
+    SELECT space, stream_id, sender, from_seq, min(struct(first_seq AS seq, first_ts AS ts)) AS first
+    FROM {activity}
+    WHERE from_seq IS NOT NULL
+    GROUP BY space, stream_id, sender, from_seq
+)
+SELECT begun.space, begun.stream_id, begun.writer, begun.seq, min(first) AS first,
+    coalesce(bool_or(ended_how <> 'replaced'), false) AS ended
+FROM {begun} AS begun
+JOIN {rights} AS rights
+    ON begun.space = rights.space AND begun.stream_id = rights.stream_id AND begun.writer = rights.participant
+    AND begun.since_seq = rights.since_seq AND rights.right = 'write' AND rights.from_seq >= begun.seq
+LEFT JOIN used
+    ON rights.space = used.space AND rights.stream_id = used.stream_id AND rights.participant = used.sender
+    AND rights.from_seq = used.from_seq
+GROUP BY begun.space, begun.stream_id, begun.writer, begun.seq
+"""
+
+#: How long a stream was silent before each first frame. Only streams that have one are looked at.
+_SILENCES = """
+WITH moments AS (
+    SELECT /*+ BROADCAST(found), BROADCAST(lives) */ frames.space, frames.stream_id, frames.seq, ts,
+        coalesce(
+            lag(ts) OVER (PARTITION BY frames.space, frames.stream_id, ready_seq ORDER BY frames.seq), last_frame_ts
+        ) AS previous
+    FROM {frames} AS frames
+    LEFT SEMI JOIN {found} AS found
+        ON frames.space = found.space AND frames.stream_id = found.stream_id AND found.first IS NOT NULL
+    JOIN {lives} AS lives
+        ON frames.space = lives.space AND frames.stream_id = lives.stream_id
+        AND frames.seq >= ready_seq AND (ended_seq IS NULL OR frames.seq < ended_seq)
+)
+SELECT /*+ BROADCAST(found) */ found.space, found.stream_id, found.writer, found.seq,
+    (unix_micros(ts) - unix_micros(previous)) / 1000D AS silence
+FROM moments
+JOIN {found} AS found ON moments.space = found.space AND moments.seq = found.first.seq
+"""
+
+_HANDOFFS = """
+SELECT {after_it}, first IS NULL AND NOT coalesce(ended, true) AS is_open
+FROM (
+    SELECT begun.*, first, ended, silence
+    FROM {begun} AS begun
+    LEFT JOIN {found} AS found USING (space, stream_id, writer, seq)
+    LEFT JOIN {silences} AS silences USING (space, stream_id, writer, seq)
+)
+"""
+_AFTER = same(
+    HANDOFFS,
+    outcome="CASE WHEN first IS NOT NULL THEN 'written' WHEN coalesce(ended, true) THEN 'unused' ELSE 'pending' END",
+    first_frame_seq="first.seq",
+    first_frame_ts="first.ts",
+    waited_ms="(unix_micros(first.ts) - unix_micros(ts)) / 1000D",
+    silent_ms="silence",
+)
 
 
-def handoffs(
-    control: DataFrame,
-    rights: DataFrame,
-    activity: DataFrame,
-    *,
-    frames: DataFrame,
-    lives: DataFrame,
-    spaces: DataFrame,
-    carried: DataFrame,
-) -> DataFrame:
-    """Those that were pending before this batch and those that it brings, with ``is_open``: nobody has written yet.
-    ``rights`` are the rows of ``authorizations`` that the batch has to do with."""
-    every = carried.select(HANDOFFS.names).unionByName(_new(control, rights, spaces))
-    used = activity.where(F.col("from_seq").isNotNull()).select(
-        *("space", "stream_id"),
-        F.col("sender").alias("writer"),
-        "from_seq",
-        F.struct(F.col("first_seq").alias("seq"), F.col("first_ts").alias("ts")).alias("first"),
-    )
-    used = used.groupBy("space", "stream_id", "writer", "from_seq").agg(F.min("first").alias("first"))
-    # A right that was granted again goes on: all its intervals have the same beginning, since_seq.
-    held = (
-        rights.where(F.col("right") == "write")
-        .select(
-            *("space", "stream_id", "since_seq", "from_seq", "ended_how"),
-            F.col("participant").alias("writer"),
-        )
-        .join(used, ["space", "stream_id", "writer", "from_seq"], "left")
-    )
-    ended = F.coalesce(F.col("ended_how") != "replaced", F.lit(False))
-    found = (
-        every.select(*_HANDOFF, "since_seq")
-        .join(held, ["space", "stream_id", "writer", "since_seq"])
-        .where(F.col("from_seq") >= F.col("seq"))
-        .groupBy(*_HANDOFF)
-        .agg(F.min("first").alias("first"), F.bool_or(ended).alias("ended"))
-    )
-    silence = _silence(found, frames, lives)
-    rows = every.join(found, list(_HANDOFF), "left").join(silence, list(_HANDOFF), "left")
-    written = F.col("first").isNotNull()
-    over = F.coalesce("ended", F.lit(True))
-    changed = {
-        "outcome": F.when(written, "written").when(over, "unused").otherwise("pending"),
-        "first_frame_seq": F.col("first.seq"),
-        "first_frame_ts": F.col("first.ts"),
-        "waited_ms": (F.unix_micros("first.ts") - F.unix_micros("ts")) / 1000.0,
-        "silent_ms": F.col("silence"),
-    }
-    return rows.select(
-        *(changed.get(name, F.col(name)).alias(name) for name in HANDOFFS.names),
-        (~written & ~over).alias("is_open"),
+def begun(control: DataFrame, rights: DataFrame, *, spaces: DataFrame, carried: DataFrame) -> DataFrame:
+    """Handoffs that were pending before this batch and those that it brings. ``rights`` are the rows of
+    ``authorizations`` that the batch has to do with."""
+    return query(
+        _BEGUN, new=_NEW, unchanged=same(HANDOFFS), control=control, rights=rights, spaces=spaces, carried=carried
     )
 
 
-def _new(control: DataFrame, rights: DataFrame, spaces: DataFrame) -> DataFrame:
-    """Rights to write that began in this batch by a grant or a transfer. A grant to somebody who can write is none."""
-    transfers = events(control, "ownership-transferred").select(
-        *("space", "stream_id", "previous_owner"),
-        F.col("new_owner").alias("writer"),
-        "seq",
-    )
-    begun = (
-        rights.where((F.col("right") == "write") & F.col("given_how").isin("grant", "auto_grant", "transfer"))
-        .where((F.col("given_how") == "transfer") | (F.col("since_seq") == F.col("from_seq")))
-        .join(F.broadcast(spaces.select("space", "first_seq")), "space")
-        .where(F.col("from_seq") >= F.col("first_seq"))
-        .select(
-            *("space", "stream_id", "since_seq", "reason"),
-            F.col("from_seq").alias("seq"),
-            F.col("from_ts").alias("ts"),
-            F.col("given_how").alias("how"),
-            F.col("granted_by").alias("by"),
-            F.col("participant").alias("writer"),
-        )
-        .join(transfers, list(_HANDOFF), "left")
-        # Whoever transfers a stream to itself hands nothing on.
-        .where(~F.coalesce(F.col("previous_owner") == F.col("writer"), F.lit(False)))
-    )
-    types = {"first_frame_seq": "bigint", "first_frame_ts": "timestamp", "waited_ms": "double", "silent_ms": "double"}
-    return begun.select(
-        *(
-            F.col(name) if name in begun.columns else F.lit(None).cast(types.get(name, "string")).alias(name)
-            for name in HANDOFFS.names
-        )
-    )
+def first_frames(begun: DataFrame, rights: DataFrame, activity: DataFrame) -> DataFrame:
+    """For each handoff the ``first`` frame of this batch under its right, and whether the right has ``ended``."""
+    return query(_FOUND, begun=begun, rights=rights, activity=activity)
 
 
-def _silence(found: DataFrame, frames: DataFrame, lives: DataFrame) -> DataFrame:
-    """How long the stream was silent before each first frame. Only streams that have one are looked at."""
-    first = found.where(F.col("first").isNotNull()).select(*_HANDOFF, F.col("first.seq").alias("first_seq"))
-    streams = F.broadcast(first.select("space", "stream_id").distinct())
-    in_life = (F.col("seq") >= F.col("ready_seq")) & (F.col("ended_seq").isNull() | (F.col("seq") < F.col("ended_seq")))
-    order = Window.partitionBy("space", "stream_id", "ready_seq").orderBy("seq")
-    previous = F.coalesce(F.lag("ts").over(order), "last_frame_ts")
-    waits = (
-        frames.select("space", "stream_id", "seq", "ts")
-        .join(streams, ["space", "stream_id"], "left_semi")
-        .join(F.broadcast(lives), ["space", "stream_id"])
-        .where(in_life)
-        .withColumn("silence", (F.unix_micros("ts") - F.unix_micros(previous)) / 1000.0)
-        .select("space", "stream_id", F.col("seq").alias("first_seq"), "silence")
-    )
-    return waits.join(F.broadcast(first), ["space", "stream_id", "first_seq"]).select(*_HANDOFF, "silence")
+def silences(found: DataFrame, frames: DataFrame, lives: DataFrame) -> DataFrame:
+    return query(_SILENCES, found=found, frames=frames, lives=lives)
+
+
+def handoffs(begun: DataFrame, found: DataFrame, silences: DataFrame) -> DataFrame:
+    """As they are after the batch, with ``is_open``: nobody has written yet, and somebody still may."""
+    return query(_HANDOFFS, after_it=_AFTER, begun=begun, found=found, silences=silences)

@@ -1,228 +1,220 @@
 """``authorizations``: who had which right on which stream, as intervals, from the few records that change rights.
 
 Every change is an event of one key (stream, participant, right): it begins a right or ends one. What
-was open before the batch comes in as an event that began it. In the order of ``seq`` an interval lasts
-from an event that begins it to the next event of its key, whatever that is.
+was open before the batch comes in as the event that began it. In the order of ``seq`` an interval lasts
+from an event that begins it to the next event of its key, or to the end of the stream.
 """
 
 from __future__ import annotations
 
-from functools import reduce
+from pyspark.sql import DataFrame
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
-from mewstream.pipeline.events import events, micros
+from mewstream.pipeline.sql import query
 from mewstream.pipeline.tables import AUTHORIZATIONS
 
-_KEY = ("space", "stream_id", "participant", "right")
-_ENDS, _BEGINS = 0, 1
-_EVENT = (
-    *_KEY,
-    *("seq", "phase", "ts", "how", "by", "reason", "expires_at", "max_frames", "cause_seq", "since_seq"),
-    "frames_used",
+_FIELDS = {
+    "participant": "string",
+    "right": "string",
+    "begins": "boolean",
+    "how": "string",
+    "by": "string",
+    "reason": "string",
+    "expires_at": "timestamp",
+    "max_frames": "bigint",
+}
+
+
+def _event(right: str, participant: str, *, begins: bool, how: str, by: str = "d.by", **more: str) -> str:
+    """One event as an SQL struct; all arguments but ``right`` are SQL."""
+    given = {"right": f"'{right}'", "participant": participant, "begins": str(begins), "how": how, "by": by, **more}
+    fields = (f"'{name}', CAST({given.get(name, 'NULL')} AS {type})" for name, type in _FIELDS.items())
+    return f"named_struct({', '.join(fields)})"
+
+
+_REASON = "d.reason"
+_OPENED = f"""concat(
+    array({_event("own", "d.owner", begins=True, how="'open'", by="d.owner")}),
+    transform(d.authorized_writers, who -> {
+    _event(
+        "write",
+        "who",
+        begins=True,
+        how="IF(who = d.owner, 'open', 'auto_grant')",
+        by="d.owner",
+        reason="IF(who = d.owner, NULL, 'auto_grant')",
+    )
+})
+)"""
+_GRANTED = _event(
+    "write",
+    "d.participant",
+    begins=True,
+    how="IF(d.reason <=> 'auto_grant' AND d.request_id IS NULL, 'auto_grant', 'grant')",
+    reason=_REASON,
+    expires_at="timestamp_micros(d.expires_at)",
+    max_frames="d.max_frames",
 )
+_REVOKED = _event(
+    "write",
+    "d.participant",
+    begins=False,
+    how="""CASE WHEN d.request_id IS NOT NULL THEN 'revoked'
+                WHEN d.reason IN ('expired', 'max_frames') THEN d.reason ELSE 'left' END""",
+    reason=_REASON,
+)
+_TRANSFERRED = f"""concat(
+    array(
+        {_event("own", "d.previous_owner", begins=False, how="'transferred'", reason=_REASON)},
+        {_event("own", "d.new_owner", begins=True, how="'transfer'", reason=_REASON)},
+        {_event("write", "d.new_owner", begins=True, how="'transfer'", reason=_REASON)}
+    ),
+    IF(
+        array_contains(d.authorized_writers, d.previous_owner),
+        array(),
+        array({_event("write", "d.previous_owner", begins=False, how="'transferred'", reason=_REASON)})
+    )
+)"""
+#: What the end of a stream does: rights of everyone, whatever they are.
+_CLOSED = _event("all", "NULL", begins=False, how="'stream_ended'", reason=_REASON)
+#: A stream under a name that is in use: the log has lost the end of the one before it.
+_REOPENED = _event("all", "NULL", begins=False, how="'vanished'", by="NULL")
+
+_CHANGES = """
+    SELECT space, stream_id, seq, ts, cause_seq, CAST(NULL AS BIGINT) AS since_seq, 0L AS frames_used, event.*
+    FROM (
+        SELECT space, stream_id, seq, ts, cause_seq, explode(CASE record
+            WHEN 'stream-opened' THEN concat(array({reopened}), {opened})
+            WHEN 'stream-ended' THEN array({closed})
+            WHEN 'write-granted' THEN array({granted})
+            WHEN 'write-revoked' THEN array({revoked})
+            WHEN 'ownership-transferred' THEN {transferred}
+        END) AS event
+        FROM {control}
+    )
+"""
+
+#: Each record that changes the readers holds the whole set; null in a set stands for everyone. What differs from the
+#: set before it begins or ends. A stream that is opened anew under a name in use has nothing from before.
+_GAINED = _event(
+    "read",
+    "who",
+    begins=True,
+    how="CASE WHEN opens THEN 'open' WHEN who <=> named THEN 'grant' ELSE 'reader_set' END",
+    by="by",
+    reason="reason",
+)
+_LOST = _event(
+    "read",
+    "who",
+    begins=False,
+    how="IF(who <=> named, 'revoked', 'reader_set')",
+    by="by",
+    reason="reason",
+)
+_READERS = """
+    SELECT space, stream_id, seq, ts, CAST(NULL AS BIGINT) AS cause_seq, CAST(NULL AS BIGINT) AS since_seq,
+        CAST(NULL AS BIGINT) AS frames_used, event.*
+    FROM (
+        SELECT space, stream_id, seq, ts, explode(concat(
+            transform(array_except(readers, before), who -> {gained}),
+            transform(array_except(before, readers), who -> {lost})
+        )) AS event
+        FROM (
+            SELECT *,
+                IF(opens, array(), coalesce(lag(readers) OVER (PARTITION BY space, stream_id ORDER BY seq), array()))
+                    AS before
+            FROM (
+                SELECT space, stream_id, seq, ts, record = 'stream-opened' AS opens,
+                    IF(record = 'stream-opened', d.owner, d.by) AS by, d.reason AS reason, d.participant AS named,
+                    CASE record WHEN 'stream-ended' THEN array()
+                        ELSE coalesce(d.authorized_readers, array(CAST(NULL AS STRING))) END AS readers
+                FROM {control}
+                WHERE record IN ('stream-opened', 'stream-ended')
+                    OR (record IN ('read-granted', 'read-revoked') AND d.authorized_readers IS NOT NULL)
+                UNION ALL
+                SELECT space, stream_id, -1L, NULL, false, NULL, NULL, NULL,
+                    collect_list(struct(participant)).participant
+                FROM {carried}
+                WHERE right = 'read'
+                GROUP BY space, stream_id
+            )
+        )
+        WHERE seq >= 0
+    )
+"""
+
+_HELD = """
+    SELECT space, stream_id, from_seq AS seq, from_ts AS ts, CAST(NULL AS BIGINT) AS cause_seq, since_seq, frames_used,
+        participant, right, true AS begins, given_how AS how, granted_by AS by, reason, expires_at, max_frames
+    FROM {carried}
+"""
+
+_QUERY = """
+WITH changes AS ({changes} UNION ALL {readers} UNION ALL {held}),
+-- The next end of the stream, seen from each event: the newest one, looking backwards from the end.
+with_closing AS (
+    SELECT *, last(IF(right = 'all', struct(seq, ts, how, by, reason), NULL), true) OVER (
+        PARTITION BY space, stream_id ORDER BY seq DESC, begins DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS closing
+    FROM changes
+),
+-- Whoever is granted with the opening is told so in a record of its own, which gives nothing new.
+told_once AS (
+    SELECT * FROM (
+        SELECT *,
+            begins AND how = 'auto_grant' AND lag(begins) OVER of_key AND cause_seq = lag(seq) OVER of_key AS again
+        FROM with_closing
+        WHERE right <> 'all'
+        WINDOW of_key AS (PARTITION BY space, stream_id, participant, right ORDER BY seq, begins)
+    )
+    WHERE NOT coalesce(again, false)
+),
+linked AS (
+    SELECT *,
+        lead(struct(seq, ts, begins, how, by, reason)) OVER of_key AS next,
+        coalesce(lag(begins) OVER of_key, false) AND coalesce(lag(closing.seq) OVER of_key > seq, true) AS goes_on
+    FROM told_once
+    WINDOW of_key AS (PARTITION BY space, stream_id, participant, right ORDER BY seq, begins)
+),
+since AS (
+    SELECT *,
+        last(IF(begins AND NOT goes_on, coalesce(since_seq, seq), NULL), true) OVER (
+            PARTITION BY space, stream_id, participant, right ORDER BY seq, begins
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS held_since,
+        CASE
+            WHEN closing IS NOT NULL AND (next IS NULL OR closing.seq <= next.seq)
+                THEN struct(closing.seq, closing.ts, closing.how, closing.by, closing.reason)
+            WHEN next.begins THEN struct(next.seq, next.ts, 'replaced' AS how, next.by, next.reason)
+            ELSE struct(next.seq, next.ts, next.how, next.by, next.reason)
+        END AS ending
+    FROM linked
+)
+SELECT space, stream_id, participant, right, seq AS from_seq, ts AS from_ts, ending.seq AS until_seq,
+    ending.ts AS until_ts, held_since AS since_seq, how AS given_how, by AS granted_by, reason, expires_at, max_frames,
+    IF(right = 'write', frames_used, NULL) AS frames_used, ending.how AS ended_how, ending.by AS ended_by,
+    ending.reason AS end_reason
+FROM since
+WHERE begins
+"""
 
 
 def authorizations(control: DataFrame, carried: DataFrame) -> DataFrame:
     """All intervals that this batch has to do with: those that were open before it, and those that began in it.
     ``frames_used`` is that of before the batch."""
-    begun = reduce(DataFrame.unionByName, [_carried(carried), *_write_begins(control), *_own_begins(control)])
-    read_begins, read_ends = _readers(control, carried)
-    begun = begun.unionByName(read_begins)
-    ended = reduce(DataFrame.unionByName, [*_write_ends(control), _own_ends(control), read_ends])
-    return _to_intervals(begun.unionByName(ended).unionByName(_stream_ends(control, begun)))
-
-
-def _to_intervals(changes: DataFrame) -> DataFrame:
-    order = Window.partitionBy(*_KEY).orderBy("seq", "phase")
-    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    previous, following = F.lag("phase").over(order), F.lead(F.struct("seq", "ts", "phase", "how", "by", "reason"))
-    # Whoever is granted with the opening is told so in a record of its own, which gives nothing new.
-    told_again = (
-        (F.col("phase") == _BEGINS)
-        & (F.col("how") == "auto_grant")
-        & (previous == _BEGINS)
-        & (F.col("cause_seq") == F.lag("seq").over(order))
-    )
-    changes = changes.withColumn("told_again", F.coalesce(told_again, F.lit(False))).where(~F.col("told_again"))
-    uninterrupted = F.coalesce(previous == _BEGINS, F.lit(False))
-    anew = F.when((F.col("phase") == _BEGINS) & ~uninterrupted, F.coalesce("since_seq", "seq"))
-    rows = changes.withColumn("next", following.over(order)).withColumn(
-        "since_seq", F.last(anew, ignorenulls=True).over(so_far)
-    )
-    replaced = F.col("next.phase") == _BEGINS
-    return (
-        rows.where(F.col("phase") == _BEGINS)
-        .withColumns(
-            {
-                "from_seq": F.col("seq"),
-                "from_ts": F.col("ts"),
-                "until_seq": F.col("next.seq"),
-                "until_ts": F.col("next.ts"),
-                "given_how": F.col("how"),
-                "granted_by": F.col("by"),
-                "ended_how": F.when(replaced, "replaced").otherwise(F.col("next.how")),
-                "ended_by": F.col("next.by"),
-                "end_reason": F.col("next.reason"),
-            }
-        )
-        .select(AUTHORIZATIONS.names)
-    )
-
-
-# -- events ---------------------------------------------------------------------------------------
-
-
-def _event(rows: DataFrame, phase: int, **columns: Column) -> DataFrame:
-    """Rows in the shape of an event; what ``columns`` does not say is taken from the rows, or is null."""
-    fields = {"phase": F.lit(phase)} | columns
-    types = {"expires_at": "timestamp", "max_frames": "bigint", "since_seq": "bigint", "frames_used": "bigint"}
-    chosen = [
-        fields.get(name, F.col(name) if name in rows.columns else F.lit(None).cast(types.get(name, "string")))
-        for name in _EVENT
-    ]
-    return rows.select(*(column.alias(name) for name, column in zip(_EVENT, chosen, strict=True)))
-
-
-def _carried(carried: DataFrame) -> DataFrame:
-    return _event(
-        carried,
-        _BEGINS,
-        seq=F.col("from_seq"),
-        ts=F.col("from_ts"),
-        how=F.col("given_how"),
-        by=F.col("granted_by"),
-        cause_seq=F.lit(None).cast("bigint"),
-    )
-
-
-def _write_begins(control: DataFrame) -> list[DataFrame]:
-    opened = events(control, "stream-opened").withColumn("participant", F.explode("authorized_writers"))
-    how = F.when(F.col("participant") == F.col("owner"), "open").otherwise("auto_grant")
-    granted = events(control, "write-granted")
-    standing = (F.col("reason") == "auto_grant") & F.col("request_id").isNull()
-    transferred = events(control, "ownership-transferred")
-    write = F.lit("write")
-    unused = F.lit(0).cast("bigint")
-    why = F.when(how == "auto_grant", "auto_grant")
-    return [
-        _event(opened, _BEGINS, right=write, how=how, by=F.col("owner"), reason=why, frames_used=unused),
-        _event(
-            granted,
-            _BEGINS,
-            right=write,
-            how=F.when(F.coalesce(standing, F.lit(False)), "auto_grant").otherwise("grant"),
-            expires_at=micros("expires_at"),
-            frames_used=unused,
-        ),
-        _event(
-            transferred,
-            _BEGINS,
-            right=write,
-            participant=F.col("new_owner"),
-            how=F.lit("transfer"),
-            frames_used=unused,
-        ),
-    ]
-
-
-def _write_ends(control: DataFrame) -> list[DataFrame]:
-    revoked = events(control, "write-revoked")
-    how = (
-        F.when(F.col("request_id").isNotNull(), "revoked")
-        .when(F.col("reason").isin("expired", "max_frames"), F.col("reason"))
-        .otherwise("left")
-    )
-    transferred = events(control, "ownership-transferred")
-    lost = transferred.where(~F.array_contains("authorized_writers", F.col("previous_owner")))
-    return [
-        _event(revoked, _ENDS, right=F.lit("write"), how=how),
-        _event(lost, _ENDS, right=F.lit("write"), participant=F.col("previous_owner"), how=F.lit("transferred")),
-    ]
-
-
-def _own_begins(control: DataFrame) -> list[DataFrame]:
-    opened, transferred = events(control, "stream-opened"), events(control, "ownership-transferred")
-    own, owner = F.lit("own"), F.col("owner")
-    return [
-        _event(opened, _BEGINS, right=own, participant=owner, how=F.lit("open"), by=owner),
-        _event(transferred, _BEGINS, right=own, participant=F.col("new_owner"), how=F.lit("transfer")),
-    ]
-
-
-def _own_ends(control: DataFrame) -> DataFrame:
-    transferred = events(control, "ownership-transferred")
-    return _event(transferred, _ENDS, right=F.lit("own"), participant=F.col("previous_owner"), how=F.lit("transferred"))
-
-
-def _readers(control: DataFrame, carried: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Each record that changes the readers holds the whole set; what differs from the set before it begins or ends.
-    Null in a set stands for everyone."""
-    columns = ("space", "stream_id", "seq", "ts", "by", "reason", "named", "readers", "opens")
-    opened = events(control, "stream-opened").select(
-        *("space", "stream_id", "seq", "ts"),
-        F.col("owner").alias("by"),
-        F.lit(None).cast("string").alias("reason"),
-        F.lit(None).cast("string").alias("named"),
-        F.coalesce("authorized_readers", F.array(F.lit(None).cast("string"))).alias("readers"),
-        F.lit(True).alias("opens"),
-    )
-    changed = [
-        events(control, record)
-        .where(F.col("authorized_readers").isNotNull())
-        .select(
-            *("space", "stream_id", "seq", "ts", "by", "reason"),
-            F.col("participant").alias("named"),
-            F.col("authorized_readers").alias("readers"),
-            F.lit(False).alias("opens"),
-        )
-        for record in ("read-granted", "read-revoked")
-    ]
-    held = (
-        carried.where(F.col("right") == "read")
-        .groupBy("space", "stream_id")
-        .agg(
-            # An array of participants that may hold null, which collect_list would leave out.
-            F.collect_list(F.struct("participant"))["participant"].alias("readers"),
-            F.lit(-1).cast("bigint").alias("seq"),
-        )
-    )
-    for name, type in (("ts", "timestamp"), ("by", "string"), ("reason", "string"), ("named", "string")):
-        held = held.withColumn(name, F.lit(None).cast(type))
-    held = held.withColumn("opens", F.lit(False)).select(*columns)
-    order = Window.partitionBy("space", "stream_id").orderBy("seq")
-    nobody = F.array().cast("array<string>")
-    # A stream that is opened anew under a name that was in use has nothing from before.
-    before = F.when(F.col("opens"), nobody).otherwise(F.coalesce(F.lag("readers").over(order), nobody))
-    sets = reduce(DataFrame.unionByName, [opened, *changed, held]).withColumn("before", before).where("seq >= 0")
-    read, named = F.lit("read"), F.col("participant").eqNullSafe(F.col("named"))
-    gains = sets.withColumn("participant", F.explode(F.array_except("readers", "before")))
-    loses = sets.withColumn("participant", F.explode(F.array_except("before", "readers")))
-    given = F.when(F.col("opens"), "open").when(named, "grant").otherwise("reader_set")
-    return (
-        _event(gains, _BEGINS, right=read, how=given, cause_seq=F.lit(None).cast("bigint")),
-        _event(
-            loses,
-            _ENDS,
-            right=read,
-            how=F.when(named, "revoked").otherwise("reader_set"),
-            cause_seq=F.lit(None).cast("bigint"),
-        ),
-    )
-
-
-def _stream_ends(control: DataFrame, begun: DataFrame) -> DataFrame:
-    """The end of a stream ends every right on it. So does another stream under its name: the log lost the end."""
-    ended = events(control, "stream-ended").select(
-        *("space", "stream_id", "seq", "ts", "by", "reason"), F.lit("stream_ended").alias("how")
-    )
-    reopened = events(control, "stream-opened").select(
-        *("space", "stream_id", "seq", "ts"),
-        F.lit(None).cast("string").alias("by"),
-        F.lit(None).cast("string").alias("reason"),
-        F.lit("vanished").alias("how"),
-    )
-    keys = begun.groupBy(*_KEY).agg(F.min("seq").alias("since"))
-    found = ended.unionByName(reopened).join(keys, ["space", "stream_id"]).where(F.col("seq") > F.col("since"))
-    return _event(found, _ENDS, cause_seq=F.lit(None).cast("bigint"))
+    return query(
+        _QUERY,
+        changes=_CHANGES,
+        readers=_READERS,
+        held=_HELD,
+        reopened=_REOPENED,
+        opened=_OPENED,
+        closed=_CLOSED,
+        granted=_GRANTED,
+        revoked=_REVOKED,
+        transferred=_TRANSFERRED,
+        gained=_GAINED,
+        lost=_LOST,
+        control=control,
+        carried=carried,
+    ).select(AUTHORIZATIONS.names)

@@ -6,106 +6,110 @@ from batch to batch, with the time of every frame, so that percentiles are exact
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import NamedTuple
+from pyspark.sql import DataFrame
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
-from mewstream.pipeline.activity import window_start
-from mewstream.pipeline.events import events
+from mewstream.pipeline.activity import WINDOW_START
+from mewstream.pipeline.sql import query
 from mewstream.pipeline.tables import METRIC_WINDOW_SECONDS, OPEN_WINDOWS, STREAM_METRICS
 
-_LIFE = ("space", "stream_id", "ready_seq")
-_PERCENTILES = {"interarrival_p50_ms": 0.5, "interarrival_p95_ms": 0.95, "interarrival_p99_ms": 0.99}
+_WINDOWS = """
+WITH parts AS (
+    SELECT space, stream_id, ready_seq, window_start, frames, bytes, writers, times, drops, previous, true AS was_open
+    FROM {carried}
+    UNION ALL
+    SELECT space, stream_id, ready_seq, window_start, frames, bytes, array(sender), times, 0, NULL, false
+    FROM {activity}
+    UNION ALL
+    SELECT space, stream_id, NULL, {window_start}, 0, 0, array(), array(), d.count, NULL, false
+    FROM {control}
+    WHERE record = 'frames-dropped'
+),
+merged AS (
+    SELECT space, stream_id, ready_seq, window_start,
+        sum(frames) AS frames,
+        sum(bytes) AS bytes,
+        sort_array(array_distinct(flatten(collect_list(writers)))) AS writers,
+        sort_array(flatten(collect_list(times))) AS times,
+        sum(drops) AS drops,
+        max(previous) AS carried_previous,
+        bool_or(was_open) AS was_open
+    FROM parts
+    GROUP BY space, stream_id, ready_seq, window_start
+),
+linked AS (
+    SELECT *, last(try_element_at(times, -1), true) OVER (
+        PARTITION BY space, stream_id, ready_seq ORDER BY window_start ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS earlier
+    FROM merged
+)
+SELECT linked.space, linked.stream_id, linked.ready_seq, window_start, frames, bytes, writers, times, drops,
+    IF(was_open, carried_previous, coalesce(earlier, unix_micros(last_frame_ts))) AS previous,
+    -- A window that ends by the last record of its space is over.
+    coalesce(window_start + INTERVAL {seconds} SECONDS > last_ts, true) AS is_open
+FROM linked
+LEFT JOIN {lives} AS lives
+    ON linked.space = lives.space AND linked.stream_id = lives.stream_id AND linked.ready_seq = lives.ready_seq
+LEFT JOIN {spaces} AS spaces ON linked.space = spaces.space
+"""
+
+_PERCENTILE = """
+    IF(size(waits) > 0, (
+        element_at(waits, CAST(floor((size(waits) - 1) * {share}) AS INT) + 1)
+        + (
+            element_at(waits, CAST(ceil((size(waits) - 1) * {share}) AS INT) + 1)
+            - element_at(waits, CAST(floor((size(waits) - 1) * {share}) AS INT) + 1)
+        ) * ((size(waits) - 1) * {share} - floor((size(waits) - 1) * {share}))
+    ) / 1000D, NULL)
+"""
+
+_METRICS = """
+WITH every AS (
+    SELECT *, concat(IF(previous IS NULL, array(), array(previous)), times) AS moments FROM {windows}
+),
+waited AS (
+    SELECT space, stream_id, window_start, is_open,
+        sum(frames) AS frames,
+        sum(bytes) AS bytes,
+        size(array_distinct(flatten(collect_list(writers)))) AS writers,
+        sort_array(flatten(collect_list(zip_with(
+            slice(moments, 2, greatest(size(moments) - 1, 0)),
+            slice(moments, 1, greatest(size(moments) - 1, 0)),
+            (later, sooner) -> later - sooner
+        )))) AS waits,
+        sum(drops) AS drops
+    FROM every
+    GROUP BY space, stream_id, window_start, is_open
+)
+SELECT space, stream_id, window_start, window_start + INTERVAL {seconds} SECONDS AS window_end, frames, bytes,
+    frames / {seconds}D AS rate, bytes / {seconds}D AS byte_rate, writers,
+    {p50} AS interarrival_p50_ms, {p95} AS interarrival_p95_ms, {p99} AS interarrival_p99_ms,
+    drops, is_open
+FROM waited
+"""
+
+_SECONDS = str(METRIC_WINDOW_SECONDS)
 
 
-class Metrics(NamedTuple):
-    rows: DataFrame
-    """With ``is_open``: whether the window may still get more."""
-    open_windows: DataFrame
-
-
-def windows(control: DataFrame, activity: DataFrame, lives: DataFrame, carried: DataFrame) -> DataFrame:
-    """What is in each window that this batch has to do with. ``previous`` is the time of the last frame before it."""
-    flowed = activity.groupBy(*_LIFE, "window_start").agg(
-        F.sum("frames").alias("frames"),
-        F.sum("bytes").alias("bytes"),
-        F.collect_set("sender").alias("writers"),
-        F.flatten(F.collect_list("times")).alias("times"),
+def windows(
+    control: DataFrame, activity: DataFrame, *, lives: DataFrame, spaces: DataFrame, carried: DataFrame
+) -> DataFrame:
+    """What is in each window that this batch has to do with, and ``is_open``: it may still get more. ``previous`` is
+    the time of the last frame before it."""
+    found = query(
+        _WINDOWS,
+        window_start=WINDOW_START,
+        seconds=_SECONDS,
+        control=control,
+        activity=activity,
+        lives=lives,
+        spaces=spaces,
+        carried=carried,
     )
-    dropped = (
-        events(control, "frames-dropped")
-        .withColumn("window_start", window_start("ts"))
-        .groupBy("space", "stream_id", "window_start")
-        .agg(F.sum("count").alias("drops"))
-    )
-    before = carried.withColumn("carried", F.lit(True))
-    together = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), [before, flowed, dropped])
-    merged = together.groupBy(*_LIFE, "window_start").agg(
-        F.coalesce(F.sum("frames"), F.lit(0)).alias("frames"),
-        F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
-        F.sort_array(F.array_distinct(F.flatten(F.collect_list("writers")))).alias("writers"),
-        F.sort_array(F.flatten(F.collect_list("times"))).alias("times"),
-        F.coalesce(F.sum("drops"), F.lit(0)).alias("drops"),
-        F.max("previous").alias("carried_previous"),
-        F.bool_or(F.coalesce("carried", F.lit(False))).alias("was_open"),
-    )
-    since = lives.select(*_LIFE, F.unix_micros("last_frame_ts").alias("last_before_batch"))
-    order = Window.partitionBy(*_LIFE).orderBy("window_start")
-    earlier = F.last(F.try_element_at("times", F.lit(-1)), ignorenulls=True).over(
-        order.rowsBetween(Window.unboundedPreceding, -1)
-    )
-    previous = F.when(F.col("was_open"), F.col("carried_previous")).otherwise(
-        F.coalesce(earlier, F.col("last_before_batch"))
-    )
-    return (
-        merged.join(F.broadcast(since), list(_LIFE), "left").withColumn("previous", previous).select(OPEN_WINDOWS.names)
-    )
+    return found.select(*OPEN_WINDOWS.names, "is_open")
 
 
-def metrics(windows: DataFrame, spaces: DataFrame) -> Metrics:
-    """``spaces`` has the ``last_ts`` of each space that is in the batch: a window that ends by then is over."""
-    length = F.expr(f"interval {METRIC_WINDOW_SECONDS} seconds")
-    reached = windows.join(F.broadcast(spaces.select("space", "last_ts")), "space", "left")
-    is_open = F.coalesce(F.col("window_start") + length > F.col("last_ts"), F.lit(True))
-    reached = reached.withColumn("is_open", is_open)
-    rows = (
-        reached.withColumn("waits", _waits())
-        .groupBy("space", "stream_id", "window_start", "is_open")
-        .agg(
-            F.sum("frames").alias("frames"),
-            F.sum("bytes").alias("bytes"),
-            F.size(F.array_distinct(F.flatten(F.collect_list("writers")))).alias("writers"),
-            F.sort_array(F.flatten(F.collect_list("waits"))).alias("waits"),
-            F.sum("drops").alias("drops"),
-        )
-        .withColumn("window_end", F.col("window_start") + length)
-        .withColumn("rate", F.col("frames") / METRIC_WINDOW_SECONDS)
-        .withColumn("byte_rate", F.col("bytes") / METRIC_WINDOW_SECONDS)
-        .withColumns({name: _percentile(F.col("waits"), share) for name, share in _PERCENTILES.items()})
-    )
-    return Metrics(
-        rows.select(*STREAM_METRICS.names, "is_open"),
-        reached.where("is_open").select(OPEN_WINDOWS.names),
-    )
-
-
-def _waits() -> Column:
-    """From each frame to the next, in microseconds, the one before the window included."""
-    times = F.col("times")
-    previous = F.when(F.col("previous").isNotNull(), F.array("previous")).otherwise(F.array().cast("array<bigint>"))
-    every = F.concat(previous, times)
-    following = F.slice(every, 2, F.greatest(F.size(every) - 1, F.lit(0)))
-    leading = F.slice(every, 1, F.greatest(F.size(every) - 1, F.lit(0)))
-    return F.zip_with(following, leading, lambda later, sooner: later - sooner)
-
-
-def _percentile(sorted_waits: Column, share: float) -> Column:
-    """Between the two neighbours, in milliseconds, as Spark's own ``percentile`` does."""
-    place = (F.size(sorted_waits) - 1) * F.lit(share)
-    lower, upper = F.floor(place), F.ceil(place)
-    low = F.try_element_at(sorted_waits, (lower + 1).cast("int"))
-    high = F.try_element_at(sorted_waits, (upper + 1).cast("int"))
-    value = low + (high - low) * (place - lower)
-    return F.when(F.size(sorted_waits) > 0, value / 1000.0)
+def metrics(windows: DataFrame) -> DataFrame:
+    """Percentiles lie between two neighbours as Spark's own ``percentile`` has them."""
+    shares = {f"p{share}": _PERCENTILE.replace("{share}", f"{share / 100}D") for share in (50, 95, 99)}
+    found = query(_METRICS, seconds=_SECONDS, windows=windows, **shares)
+    return found.select(*STREAM_METRICS.names, "is_open")

@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import signal
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,8 +36,6 @@ from mewstream.pipeline.warehouse import CHECKPOINT, Writer, local_path, locked,
 
 log = logging.getLogger("mewstream.pipeline")
 
-CONSUMER = "pipeline"
-"""The name under which the journal knows how far this reader is, with a part of the warehouse's path."""
 #: How long a batch may go on after a stop was asked for, in seconds.
 STOP_GRACE = 60.0
 _POLL_SECONDS = 1
@@ -233,9 +233,9 @@ class _Pipeline:
                 return
             began = time.monotonic()
             batch = draft.begin()
-            with _kept(statistics(records)) as stats:
-                counted = count(stats, self._identity.partitions)
-                derive(batch, records, stats, counted, self._schemas)
+            stats = statistics(records)
+            counted = count(stats, self._identity.partitions)
+            derive(batch, records, stats, counted, self._schemas)
             batch.commit(draft.manifest.offsets)
             lag -= counted.records
             self._report(counted, began, lag, batch.number, refreshing=True)
@@ -297,12 +297,15 @@ class _Pipeline:
         began = time.monotonic()
         batch = self.writer.begin()
         batch.append(tables.RECORDS, rows)
+        if not (found := batch.rows_added(tables.RECORDS)):
+            return
+        batch.expect(found)
         records = batch.added(tables.RECORDS)
-        with _kept(statistics(records)) as stats:
-            counted = count(stats, self._identity.partitions)
-            if self._is_new(counted):
-                derive(batch, records, stats, counted, self._schemas)
-                batch.commit(counted.next_offsets(self.writer.manifest.offsets))
+        stats = statistics(records)
+        counted = count(stats, self._identity.partitions)
+        if self._is_new(counted):
+            derive(batch, records, stats, counted, self._schemas)
+            batch.commit(counted.next_offsets(self.writer.manifest.offsets))
         self._acknowledge()
         self._report(counted, began, self._lag(), batch.number)
         self.writer.compact()
@@ -326,7 +329,7 @@ class _Pipeline:
         if "://" in self._settings.data:
             return
         try:
-            commit_consumer(root, CONSUMER, self.writer.manifest.offsets)
+            commit_consumer(root, consumer_name(self._root), self.writer.manifest.offsets)
         except OSError as error:
             log.warning("cannot tell the journal in %s how far it was read: %s", root, error)
 
@@ -345,6 +348,12 @@ class _Pipeline:
         self._progress(Progress(batch, counted.records, time.monotonic() - began, lag, total, refreshing))
 
 
+def consumer_name(warehouse: Path) -> str:
+    """The name under which the journal knows how far the tables in this directory are."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", warehouse.name)[:32]
+    return f"pipeline-{readable}-{zlib.crc32(str(warehouse).encode()):08x}"
+
+
 def _refuse_mismatch(root: Path, manifest: Manifest, journal: str, settings: Settings) -> None:
     if manifest.journal != journal:
         raise WarehouseError(
@@ -358,15 +367,6 @@ def _refuse_mismatch(root: Path, manifest: Manifest, journal: str, settings: Set
         )
     if not settings.full_refresh:
         refuse_other_version(root, manifest)
-
-
-@contextlib.contextmanager
-def _kept(rows: DataFrame) -> Iterator[DataFrame]:
-    rows.persist()
-    try:
-        yield rows
-    finally:
-        rows.unpersist()
 
 
 def _explained(error: StreamingQueryException) -> Exception:

@@ -2,106 +2,164 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
-from mewstream.pipeline.events import events
+from mewstream.pipeline.sql import columns, query
 from mewstream.pipeline.tables import ENVELOPES, FORMATS, FRAMES, REFUSALS
-from mewstream.protocol import kinds
 
-_RFC3339 = r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)$"
-_NUMBER = r"^\d{9,13}(\.\d+)?([eE]\+?\d+)?$"
-#: Where writers put the time at which they sent something, the likeliest first.
-_SENT_KEYS = ("ts", "timestamp", "sent_at")
-_SENT = ", ".join(f"{key} string" for key in _SENT_KEYS)
-#: Numbers are times only where they mean one after September 2001: everything smaller is a counter or a duration.
-_SECONDS = (1e9, 1e10)
-_MILLISECONDS = (1e12, 1e13)
+# -- when something was sent ----------------------------------------------------------------------
+
+_RFC3339 = (
+    r"[0-9]+-[0-9][0-9]-[0-9][0-9][Tt ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]([.][0-9]+)?([Zz]|[+-][0-9][0-9]:[0-9][0-9])"
+)
+#: Numbers that are seconds or milliseconds since 1970, of times after September 2001: what is smaller is a counter or
+#: a duration.
+_SECONDS, _MILLISECONDS = "BETWEEN 1e9 AND 1e10", "BETWEEN 1e12 AND 1e13"
+
+#: A text as a time; null where it is none.
+_MOMENT = """
+    CASE
+        WHEN {text} RLIKE '^{rfc3339}$' THEN try_cast(upper({text}) AS TIMESTAMP)
+        WHEN try_cast({text} AS DOUBLE) {seconds} THEN timestamp_micros(CAST(round({text} * 1e6) AS BIGINT))
+        WHEN try_cast({text} AS DOUBLE) {milliseconds} THEN timestamp_micros(CAST(round({text} * 1e3) AS BIGINT))
+    END
+"""
 
 
-def envelopes(control: DataFrame) -> DataFrame:
-    parsed = F.from_json(
-        F.col("data").cast("string"),
-        "ts string, `to` array<string>, correlation_id array<string>, context string, payload string",
+def _moment(text: str) -> str:
+    moment = _MOMENT.replace("{rfc3339}", _RFC3339).replace("{text}", text)
+    return moment.replace("{seconds}", _SECONDS).replace("{milliseconds}", _MILLISECONDS)
+
+
+def _given(text: str) -> str:
+    """Where a client gave no ``ts``, the gateway wrote the time of the record: that is none of the client's."""
+    return f"nullif({_moment(text)}, ts)"
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+_NAMES = {name: name for name in ("space", "seq", "ts", "stream_id", "sender")}
+
+#: Only a payload that may tell when it was sent is looked into: a JSON object with one of these keys.
+_FRAMES = """
+SELECT {as_frames}
+FROM (
+    SELECT *, coalesce({told_moment}, {envelope_moment}) AS sent_at
+    FROM (
+        SELECT *, IF(told IS NULL, NULL, get(filter(
+            array(told.ts, told.timestamp, told.sent_at),
+            each -> each RLIKE '^{rfc3339}$' OR try_cast(each AS DOUBLE) {seconds}
+                OR try_cast(each AS DOUBLE) {milliseconds}
+        ), 0)) AS told_text
+        FROM (
+            SELECT *, IF(
+                startswith(ltrim(body), char(123))
+                    AND (contains(body, '"ts"') OR contains(body, '"timestamp"') OR contains(body, '"sent_at"')),
+                from_json(body, 'ts string, timestamp string, sent_at string'),
+                NULL
+            ) AS told
+            FROM (
+                SELECT *, IF(kind = 'stream/data', envelope.payload.content, CAST(data AS STRING)) AS body
+                FROM (
+                    SELECT *, IF(
+                        kind = 'stream/data',
+                        from_json(CAST(data AS STRING), 'ts string, payload struct<content:string>'),
+                        NULL
+                    ) AS envelope
+                    FROM {records}
+                    WHERE record = 'frame'
+                )
+            )
+        )
     )
-    rows = control.where(F.col("record") == "envelope").withColumn("envelope", parsed)
-    return rows.select(
-        *("space", "seq", "ts"),
-        F.get_json_object("detail", "$.id").alias("id"),
-        *("kind", "sender"),
-        F.col("envelope.to").alias("addressed"),
-        *("envelope.correlation_id", "envelope.context", "stream_id"),
-        _unless_filled_in(_moment(F.col("envelope.ts"))).alias("sent_at"),
-        "envelope.payload",
-        F.octet_length("data").alias("size"),
-    ).select(ENVELOPES.names)
+)
+"""
+_AS_FRAMES = columns(
+    FRAMES,
+    **{name: name for name in FRAMES.names}
+    | {"size": "octet_length(data)", "latency_ms": "(unix_micros(ts) - unix_micros(sent_at)) / 1000D"},
+)
+
+_ENVELOPES = """
+SELECT {as_envelopes}
+FROM (
+    SELECT *, from_json(CAST(data AS STRING),
+        'ts string, `to` array<string>, correlation_id array<string>, context string, payload string') AS envelope
+    FROM {control}
+    WHERE record = 'envelope'
+)
+"""
+_AS_ENVELOPES = columns(
+    ENVELOPES,
+    **_NAMES,
+    id="d.id",
+    kind="kind",
+    addressed="envelope.to",
+    correlation_id="envelope.correlation_id",
+    context="envelope.context",
+    sent_at=_given("envelope.ts"),
+    payload="envelope.payload",
+    size="octet_length(data)",
+)
+
+_REFUSALS = "SELECT {as_refusals} FROM {control} WHERE record = 'refused'"
+_AS_REFUSALS = columns(
+    REFUSALS,
+    space="space",
+    seq="seq",
+    ts="ts",
+    sender="d.sender",
+    kind="nullif(d.kind, '')",
+    stream_id="coalesce(stream_id, get_json_object(d.details, '$.stream_id'))",
+    code="d.code",
+    message="d.message",
+    http_status="d.http_status",
+    count="coalesce(d.count, 1)",
+    id="d.id",
+    details="d.details",
+    excerpt="d.excerpt",
+)
+
+_FORMATS = """
+SELECT {as_formats}
+FROM (SELECT *, explode(d.formats) AS format FROM {control} WHERE record = 'stream-opened')
+"""
+_AS_FORMATS = columns(
+    FORMATS,
+    space="space",
+    seq="seq",
+    ts="ts",
+    stream_id="stream_id",
+    format_id="format.id",
+    mime_type="format.mime_type",
+    schema_hash="format.schema_hash",
+    schema="format.schema",
+    description="format.description",
+)
 
 
 def frames(records: DataFrame) -> DataFrame:
     """Every accepted frame. Only payloads that may carry a time are looked into."""
-    rows = records.where(F.col("record") == "frame").withColumn("sent_at", _sent_at())
-    latency = (F.unix_micros("ts") - F.unix_micros("sent_at")) / F.lit(1000.0)
-    return rows.select(
-        *(name for name in FRAMES.names if name not in ("size", "latency_ms")),
-        F.octet_length("data").alias("size"),
-        latency.alias("latency_ms"),
-    ).select(FRAMES.names)
+    return query(
+        _FRAMES,
+        as_frames=_AS_FRAMES,
+        told_moment=_moment("told_text"),
+        envelope_moment=_given("envelope.ts"),
+        rfc3339=_RFC3339,
+        seconds=_SECONDS,
+        milliseconds=_MILLISECONDS,
+        records=records,
+    )
+
+
+def envelopes(control: DataFrame) -> DataFrame:
+    return query(_ENVELOPES, as_envelopes=_AS_ENVELOPES, control=control)
 
 
 def refusals(control: DataFrame) -> DataFrame:
-    found = events(control, "refused")
-    return found.select(
-        *("space", "seq", "ts", "sender"),
-        F.nullif(F.col("kind"), F.lit("")).alias("kind"),
-        F.coalesce("stream_id", F.get_json_object("details", "$.stream_id")).alias("stream_id"),
-        *("code", "message", "http_status"),
-        F.coalesce("count", F.lit(1)).cast("bigint").alias("count"),
-        *("id", "details", "excerpt"),
-    ).select(REFUSALS.names)
+    return query(_REFUSALS, as_refusals=_AS_REFUSALS, control=control)
 
 
 def formats(control: DataFrame) -> DataFrame:
-    opened = events(control, "stream-opened").withColumn("format", F.explode("formats"))
-    return opened.select(
-        *("space", "seq", "ts", "stream_id"),
-        F.col("format.id").alias("format_id"),
-        *("format.mime_type", "format.schema_hash", "format.schema", "format.description"),
-    ).select(FORMATS.names)
-
-
-# -- when something was sent ----------------------------------------------------------------------
-
-
-def _sent_at() -> Column:
-    text = F.col("data").cast("string")
-    may_tell = _mentions_a_time(text) & F.startswith(F.ltrim(text), F.lit("{"))
-    raw = _first_moment(F.from_json(text, _SENT))
-    envelope = F.from_json(text, "ts string, payload struct<content:string>")
-    content = envelope["payload"]["content"]
-    told = F.when(_mentions_a_time(content), _first_moment(F.from_json(content, _SENT)))
-    data = F.coalesce(told, _unless_filled_in(_moment(envelope["ts"])))
-    return F.when(F.col("kind") == kinds.STREAM_DATA, data).when(may_tell, raw)
-
-
-def _mentions_a_time(text: Column) -> Column:
-    mentions = F.lit(False)
-    for key in _SENT_KEYS:
-        mentions = mentions | F.contains(text, F.lit(f'"{key}"'))
-    return mentions
-
-
-def _first_moment(parsed: Column) -> Column:
-    return F.coalesce(*(_moment(parsed[key]) for key in _SENT_KEYS))
-
-
-def _moment(text: Column) -> Column:
-    """RFC 3339, or seconds or milliseconds since 1970; null for everything else."""
-    number = F.when(text.rlike(_NUMBER), text.try_cast("double"))
-    seconds = F.when(number.between(*_SECONDS), number).when(number.between(*_MILLISECONDS), number / 1000)
-    as_text = F.when(text.rlike(_RFC3339), F.upper(text).try_cast("timestamp"))
-    return F.coalesce(as_text, F.timestamp_micros(F.round(seconds * 1e6).cast("bigint")))
-
-
-def _unless_filled_in(moment: Column) -> Column:
-    """Where a client gave no ``ts``, the gateway wrote the time of the record."""
-    return F.when(moment != F.col("ts"), moment)
+    """One row for each format of each stream that was opened."""
+    return query(_FORMATS, as_formats=_AS_FORMATS, control=control)

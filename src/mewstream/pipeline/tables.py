@@ -115,7 +115,7 @@ ENVELOPES = Table(
         Column("sender", "string", "who sent it"),
         Column("addressed", "array<string>", "`to`: whom it addresses; null where it names nobody"),
         Column("correlation_id", "array<string>", "the envelopes that it answers"),
-        Column("context", "string", "its context, as JSON"),
+        Column("context", "string", "its context: a text as it is, anything else as JSON"),
         Column("stream_id", "string", "the stream that it is about"),
         Column("sent_at", "timestamp", "its `ts`, where the sender gave one"),
         Column("payload", "string", "its payload, as JSON"),

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mewstream.pipeline.content import decodes
+from mewstream.pipeline.content import DECODES
 
 _SCALARS = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
 _COMBINED = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "$dynamicRef"})
@@ -29,7 +29,7 @@ def register_typed_views(spark: SparkSession) -> list[str]:
     formats share an id, the first that was announced has the plain name."""
     known = (
         spark.table("formats")
-        .withColumn("decodes", decodes())
+        .withColumn("decodes", F.expr(DECODES))
         .groupBy("format_id", "mime_type", "schema_hash", "decodes")
         .agg(F.min("schema").alias("schema"), F.min(F.struct("ts", "space", "seq")).alias("first"))
         .orderBy("first", "format_id")

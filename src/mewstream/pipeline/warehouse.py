@@ -30,6 +30,16 @@ from mewstream.pipeline.parquet_tables import ParquetTables, unnamed
 from mewstream.pipeline.tables import ALL, BY_NAME, PUBLIC, RECORDS, SCHEMA_VERSION, Table
 from mewstream.pipeline.typed_views import register_typed_views
 
+#: A batch of at most so many records is small.
+SMALL_BATCH = 50_000
+_FOR_SMALL = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.optimizer.disableHints": "true",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 LOCK = "_lock"
 CHECKPOINT = "_checkpoint"
 
@@ -142,9 +152,18 @@ class Writer:
         self.manifest = manifest
         self.format = _format(root, manifest)
         self._draft = draft
+        self._small: SparkSession | None = None
 
     def begin(self) -> BatchWriter:
         return BatchWriter(self)
+
+    def small_session(self) -> SparkSession:
+        """A session for what is small: one task on one core, interpreted, is done before a plan is compiled."""
+        if self._small is None:
+            self._small = self.spark.newSession()
+            for name, value in _FOR_SMALL.items():
+                self._small.conf.set(name, value)
+        return self._small
 
     def commit(self, manifest: Manifest) -> None:
         self.manifest = manifest if self._draft else commits.commit(self.root, manifest, self.manifest)
@@ -188,6 +207,7 @@ class BatchWriter:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._spark = writer.spark
+        self._is_small = False
         self._format = writer.format
         self.number = writer.manifest.batch + 1
         self._before = writer.manifest
@@ -195,10 +215,16 @@ class BatchWriter:
         self._open = dict(self._before.open)
         self._changes = threading.Lock()
 
+    def expect(self, rows: int) -> None:
+        """So many records are to be read: a small batch, over little that is open, is planned for one task."""
+        carried = sum(piece.rows for piece in self._before.open.values())
+        self._is_small = rows <= SMALL_BATCH and carried <= SMALL_BATCH
+        self._spark = self._writer.small_session() if self._is_small else self._writer.spark
+
     def carried(self, table: Table) -> DataFrame:
         """The open rows of the batch before."""
         piece = self._before.open.get(table.name)
-        return self._format.read(self._spark, table, [piece] if piece else [])
+        return self._sized(self._format.read(self._spark, table, [piece] if piece else []))
 
     def has_carried(self, table: Table) -> bool:
         return table.name in self._before.open
@@ -206,7 +232,15 @@ class BatchWriter:
     def added(self, table: Table) -> DataFrame:
         """The final rows that this batch has written."""
         before, after = self._pieces(table), self._tables.get(table.name, [])
-        return self._format.read_added(self._spark, table, before, after, self.number)
+        return self._sized(self._format.read_added(self._spark, table, before, after, self.number))
+
+    def rows_added(self, table: Table) -> int:
+        return sum(piece.rows for piece in self._tables.get(table.name, ())) - sum(
+            piece.rows for piece in self._pieces(table)
+        )
+
+    def _sized(self, rows: DataFrame) -> DataFrame:
+        return rows.coalesce(1) if self._is_small else rows
 
     def append(self, table: Table, rows: DataFrame) -> None:
         pieces = self._format.append(rows.select(table.names), table, self._pieces(table), self.number)

@@ -1,0 +1,38 @@
+"""Transforms as SQL over DataFrames.
+
+One text is parsed and analysed once. The same as a chain of calls would be analysed once for each call, and a
+small batch would take longer to plan than to run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from mewstream.pipeline.tables import Table
+
+
+def query(text: str, **given: DataFrame | str) -> DataFrame:
+    """``text`` has names in braces: of frames, and of parts of the text, which may hold names that come later."""
+    frames: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, str):
+            text = text.replace(f"{{{name}}}", value)
+        else:
+            frames[name] = value
+    return next(iter(frames.values())).sparkSession.sql(text, **frames)  # type: ignore[no-any-return]
+
+
+def columns(table: Table, **given: str) -> str:
+    """The columns of a table in their order and types, for a SELECT: those ``given`` as SQL, others null."""
+    unknown = given.keys() - set(table.names)
+    assert not unknown, f"{table.name} has no {unknown}"
+    return ", ".join(
+        f"CAST({given.get(column.name, 'NULL')} AS {column.type}) AS `{column.name}`" for column in table.columns
+    )
+
+
+def same(table: Table, **changed: str) -> str:
+    """The columns of a table for a SELECT: those ``changed`` as SQL, others as they are."""
+    return columns(table, **{name: f"`{name}`" for name in table.names} | changed)

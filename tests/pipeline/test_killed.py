@@ -1,0 +1,63 @@
+"""``kill -9`` of the driver and its workers at random points of a continuous run: afterwards the tables are those of an
+undisturbed run, with no duplicate and no loss."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from journals import Play, append, lively, opened
+from pyspark.sql import SparkSession
+from running import PipelineProcess, assert_same, bring_up_to_date, tables_of
+
+from mewstream.pipeline import manifest as commits
+
+
+def batch_of(warehouse: Path) -> int:
+    newest = commits.newest(warehouse)
+    return newest.batch if newest else 0
+
+
+def kill_at_random(spark: SparkSession, path: Path, *, rounds: int, seed: int) -> None:
+    chance = random.Random(seed)
+    data, warehouse, log = path / "data", path / "warehouse", path / "log"
+    play = lively(200, seed=seed, capabilities={"eve": [{"kind": "*"}]})
+    killed_at = []
+    with opened(data) as journal:
+        for _ in range(rounds):
+            write_more(play, 100)
+            append(journal, play)
+            before = batch_of(warehouse)
+            with PipelineProcess(data, warehouse, log, continuous=True, max_records=40, interval=0.1) as pipeline:
+                # Under way for sure; the moment after that is anywhere in a batch, or between two.
+                while batch_of(warehouse) == before:
+                    assert pipeline.process.poll() is None, log.read_text()[-2000:]
+                    time.sleep(0.05)
+                time.sleep(chance.uniform(0, 6))
+                pipeline.kill()
+            killed_at.append(batch_of(warehouse))
+        write_more(play, 50)
+        append(journal, play)
+    assert killed_at == sorted(set(killed_at))
+    bring_up_to_date(spark, data, warehouse)
+    bring_up_to_date(spark, data, path / "expected")
+    found = tables_of(spark, warehouse)
+    assert len(found["records"]) == len(play.records)
+    assert_same(found, tables_of(spark, path / "expected"))
+
+
+def write_more(play: Play, records: int) -> None:
+    goal = len(play.records) + records
+    while len(play.records) < goal:
+        play.step()
+
+
+def test_three_times(spark: SparkSession, tmp_path: Path) -> None:
+    kill_at_random(spark, tmp_path, rounds=3, seed=31)
+
+
+@pytest.mark.long
+def test_twenty_times(spark: SparkSession, tmp_path: Path) -> None:
+    kill_at_random(spark, tmp_path, rounds=20, seed=32)

@@ -1,0 +1,258 @@
+"""Running the pipeline: progress, plans, stops, repeated batches, refreshes, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from journals import Play, append, lively, opened, prune_before, rows_of, seal_segments, write_journal
+from pyspark.sql import SparkSession
+from running import PipelineProcess, assert_same, bring_up_to_date, tables_of
+
+from mewstream.journal.retention import consumers
+from mewstream.pipeline import manifest as commits
+from mewstream.pipeline.errors import PipelineError, WarehouseError
+from mewstream.pipeline.runner import Plan, Progress, Settings, consumer_name, plan, run
+from mewstream.pipeline.warehouse import CHECKPOINT, locked, open_warehouse
+
+
+@pytest.fixture
+def journal(journal_of: Callable[..., Path]) -> Path:
+    return journal_of(lively(160, seed=21), lively(100, space="other", seed=22))
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    return tmp_path / "warehouse"
+
+
+def settings(data: Path, warehouse: Path, **more: Any) -> Settings:
+    return Settings(data=str(data), warehouse=warehouse, **more)
+
+
+def records_in(data: Path) -> int:
+    found: int = rows_of(data).num_rows
+    return found
+
+
+class TestProgress:
+    def test_after_each_batch(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
+        seen: list[Progress] = []
+        result = run(settings(journal, warehouse, max_records=100), seen.append, spark=spark)
+        total = records_in(journal)
+        assert [each.batch for each in seen] == list(range(1, len(seen) + 1))
+        assert sum(each.records for each in seen) == total == result.records == result.rows["records"]
+        assert [each.lag for each in seen] == [total - each.total for each in seen]
+        assert all(each.records_per_second > 0 for each in seen)
+        assert (result.batches, result.stopped) == (len(seen), False)
+
+    def test_the_journal_knows_how_far_it_was_read(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
+        bring_up_to_date(spark, journal, warehouse)
+        [(name, consumer)] = consumers(journal / "journal").items()
+        assert name == consumer_name(warehouse)
+        assert consumer.offsets == open_warehouse(warehouse).manifest.offsets
+        assert sum(consumer.offsets.values()) == records_in(journal)
+
+    def test_each_warehouse_is_a_consumer_of_its_own(self, tmp_path: Path) -> None:
+        assert consumer_name(tmp_path / "a" / "tables") != consumer_name(tmp_path / "b" / "tables")
+        assert consumer_name(tmp_path / "été & co").isascii()
+
+
+class TestPlan:
+    def test_of_a_new_warehouse(self, journal: Path, warehouse: Path) -> None:
+        found = plan(settings(journal, warehouse))
+        assert (found.is_new, found.records, found.refreshed) == (True, records_in(journal), 0)
+        assert not warehouse.exists()
+
+    def test_of_the_rest(self, spark: SparkSession, tmp_path: Path, warehouse: Path) -> None:
+        play = lively(50, seed=23)
+        with opened(tmp_path / "data") as journal:
+            append(journal, play)
+            bring_up_to_date(spark, tmp_path / "data", warehouse)
+            before = len(play.records)
+            while len(play.records) < before + 30:
+                play.step()
+            append(journal, play)
+        found = plan(settings(tmp_path / "data", warehouse, full_refresh=True))
+        assert isinstance(found, Plan)
+        assert (found.is_new, found.records, found.refreshed) == (False, len(play.records) - before, before)
+
+
+class TestRefusals:
+    def test_two_at_a_time(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
+        with locked(warehouse), pytest.raises(WarehouseError, match="another pipeline"):
+            bring_up_to_date(spark, journal, warehouse)
+
+    def test_another_journal(self, spark: SparkSession, journal: Path, warehouse: Path, tmp_path: Path) -> None:
+        bring_up_to_date(spark, journal, warehouse)
+        other = write_journal(tmp_path / "other", Play(begin=True))
+        for attempt in (plan, lambda given: run(given, spark=spark)):
+            with pytest.raises(WarehouseError, match=r"tables of another journal .* another --warehouse"):
+                attempt(settings(other, warehouse))
+
+    def test_another_table_format(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
+        bring_up_to_date(spark, journal, warehouse)
+        with pytest.raises(WarehouseError, match="run with --table-format parquet"):
+            bring_up_to_date(spark, journal, warehouse, table_format="delta")
+
+    def test_no_journal(self, spark: SparkSession, tmp_path: Path, warehouse: Path) -> None:
+        with pytest.raises(PipelineError, match="there is no journal in"):
+            bring_up_to_date(spark, tmp_path / "nothing", warehouse)
+        assert not warehouse.exists()
+
+    def test_pruned_past_the_position(self, spark: SparkSession, tmp_path: Path, warehouse: Path) -> None:
+        """Whoever removes the consumer lets the journal forget what was not read: that is said, and nothing skipped."""
+        data, play = tmp_path / "data", lively(60, seed=24)
+        with opened(data, partitions=1, segment_bytes=4000) as journal:
+            append(journal, play)
+            bring_up_to_date(spark, data, warehouse)
+            before = tables_of(spark, warehouse)
+            while len(play.records) < 300:
+                play.step()
+            append(journal, play)
+            assert prune_before(journal, 0, 250) > 60
+        with pytest.raises(PipelineError, match="were pruned before they were read"):
+            bring_up_to_date(spark, data, warehouse)
+        assert_same(tables_of(spark, warehouse), before)
+
+
+class TestRepeating:
+    def test_a_batch_that_spark_repeats_changes_nothing(
+        self, spark: SparkSession, journal: Path, warehouse: Path
+    ) -> None:
+        """Killed between our commit and Spark's: it runs the batch again."""
+        bring_up_to_date(spark, journal, warehouse, max_records=120)
+        before, number = tables_of(spark, warehouse), open_warehouse(warehouse).manifest.batch
+        newest = max((warehouse / CHECKPOINT / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+        newest.unlink()
+        (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
+        bring_up_to_date(spark, journal, warehouse)
+        assert open_warehouse(warehouse).manifest.batch == number
+        assert_same(tables_of(spark, warehouse), before)
+
+    def test_without_its_checkpoint_it_goes_on_where_the_tables_end(
+        self, spark: SparkSession, tmp_path: Path, warehouse: Path
+    ) -> None:
+        data, play = tmp_path / "data", lively(100, seed=25)
+        with opened(data) as journal:
+            append(journal, play)
+            bring_up_to_date(spark, data, warehouse)
+            shutil.rmtree(warehouse / CHECKPOINT)
+            while len(play.records) < 160:
+                play.step()
+            append(journal, play)
+        assert bring_up_to_date(spark, data, warehouse).records == len(play.records) - 100
+        bring_up_to_date(spark, data, tmp_path / "expected")
+        assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
+
+    def test_a_checkpoint_of_other_tables(
+        self, spark: SparkSession, journal: Path, warehouse: Path, tmp_path: Path
+    ) -> None:
+        bring_up_to_date(spark, journal, warehouse)
+        shutil.copytree(warehouse / CHECKPOINT, tmp_path / "elsewhere" / CHECKPOINT)
+        with opened(journal) as more:
+            play = Play("third", begin=True)
+            append(more, play)
+        with pytest.raises(WarehouseError, match=r"the checkpoint is not theirs\. Remove"):
+            bring_up_to_date(spark, journal, tmp_path / "elsewhere")
+
+
+class TestFullRefresh:
+    def test_the_same_tables(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
+        bring_up_to_date(spark, journal, warehouse, max_records=70)
+        before, bronze = tables_of(spark, warehouse), open_warehouse(warehouse).manifest.tables["records"]
+        seen: list[Progress] = []
+        run(settings(journal, warehouse, full_refresh=True, max_records=120), seen.append, spark=spark)
+        after = open_warehouse(warehouse).manifest
+        assert all(each.refreshing for each in seen)
+        assert len(seen) > 1
+        assert (after.generation, after.tables["records"]) == (2, bronze)
+        assert_same(tables_of(spark, warehouse), before)
+
+    def test_after_pruning_and_then_it_catches_up(self, spark: SparkSession, tmp_path: Path, warehouse: Path) -> None:
+        data, play = tmp_path / "data", lively(200, seed=26)
+        with opened(data, partitions=1, segment_bytes=4000) as journal:
+            append(journal, play)
+            bring_up_to_date(spark, data, warehouse, max_records=90)
+            assert prune_before(journal, 0, 150) > 50
+            seal_segments(journal)
+            while len(play.records) < 260:
+                play.step()
+            append(journal, play)
+        result = bring_up_to_date(spark, data, warehouse, full_refresh=True)
+        assert (result.records, result.rows["records"]) == (len(play.records) - 200, len(play.records))
+        whole = write_journal(tmp_path / "whole", play_again(play), partitions=1)
+        bring_up_to_date(spark, whole, tmp_path / "expected")
+        assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
+
+    def test_stopped_in_between_the_old_tables_stay(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
+        bring_up_to_date(spark, journal, warehouse, max_records=70)
+        before, number = tables_of(spark, warehouse), open_warehouse(warehouse).manifest.number
+        stop = threading.Event()
+        result = run(
+            settings(journal, warehouse, full_refresh=True, max_records=70),
+            lambda _: stop.set(),
+            stop=stop,
+            spark=spark,
+        )
+        assert result.stopped
+        assert open_warehouse(warehouse).manifest.number == number
+        assert_same(tables_of(spark, warehouse), before)
+
+    def test_tables_of_an_older_version(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
+        bring_up_to_date(spark, journal, warehouse)
+        before, manifest = tables_of(spark, warehouse), open_warehouse(warehouse).manifest
+        commits.commit(warehouse, msgspec.structs.replace(manifest, schema_version=0), manifest)
+        with pytest.raises(WarehouseError, match="--full-refresh"):
+            bring_up_to_date(spark, journal, warehouse)
+        bring_up_to_date(spark, journal, warehouse, full_refresh=True)
+        assert_same(tables_of(spark, warehouse), before)
+
+
+def play_again(play: Play) -> Play:
+    """The same log, as if nothing of it had been written yet."""
+    play.written = 0
+    return play
+
+
+class TestStopping:
+    def test_a_stop_is_clean_and_a_run_goes_on_after_it(
+        self, spark: SparkSession, journal: Path, warehouse: Path, tmp_path: Path
+    ) -> None:
+        stop = threading.Event()
+        result = run(settings(journal, warehouse, max_records=60), lambda _: stop.set(), stop=stop, spark=spark)
+        assert (result.stopped, result.batches) == (True, 1)
+        assert open_warehouse(warehouse).manifest.batch == 1
+        assert bring_up_to_date(spark, journal, warehouse).records == records_in(journal) - result.records
+        bring_up_to_date(spark, journal, tmp_path / "expected")
+        assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
+
+    def test_sigterm(self, spark: SparkSession, journal: Path, warehouse: Path, tmp_path: Path) -> None:
+        with PipelineProcess(journal, warehouse, tmp_path / "log", continuous=True, max_records=100) as pipeline:
+            pipeline.wait_for("batch")
+            pipeline.process.send_signal(signal.SIGTERM)
+            assert pipeline.wait_for("end")[-1] == "True"
+            assert pipeline.process.wait() == 0
+        bring_up_to_date(spark, journal, warehouse)
+        bring_up_to_date(spark, journal, tmp_path / "expected")
+        assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
+
+
+class TestCompaction:
+    def test_many_batches_stay_few_files(self, spark: SparkSession, tmp_path: Path, warehouse: Path) -> None:
+        data, play = tmp_path / "data", Play(begin=True)
+        stream = play.open("ann")
+        for _ in range(60):
+            play.frame("ann", stream)
+        write_journal(data, play, per_batch=1)
+        result = bring_up_to_date(spark, data, warehouse, max_records=5)
+        assert result.batches >= 12
+        assert len(open_warehouse(warehouse).manifest.tables["records"]) < 10
+        bring_up_to_date(spark, data, tmp_path / "expected")
+        assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))

@@ -1,0 +1,231 @@
+"""Payloads by their announced format: decoded, typed, or in quarantine with the reasons."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from journals import POSITION_FORMAT, Play, frame_fields, write_journal
+from pyspark.sql import Row, SparkSession
+from running import bring_up_to_date
+
+from mewstream.pipeline.typed_views import spark_type, view_name
+from mewstream.pipeline.warehouse import open_warehouse
+from mewstream.protocol import kinds
+from mewstream.protocol.records import Frame
+
+LINES = {"id": "events/log", "mime_type": "application/x-ndjson", "schema": {"type": "object", "required": ["n"]}}
+PLAIN = {"id": "notes", "mime_type": "text/plain; charset=utf-8"}
+LATIN = {"id": "latin", "mime_type": "text/plain; charset=latin-1"}
+PICTURE = {"id": "picture", "mime_type": "image/png"}
+ANY_JSON = {"id": "any", "mime_type": "application/vnd.thing+json"}
+RICH = {
+    "id": "rich",
+    "schema": {
+        "type": "object",
+        "properties": {
+            "ts": {"type": "integer"},
+            "name": {"type": ["string", "null"]},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "at": {"$ref": "#/$defs/point"},
+            "choice": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+        },
+        "$defs": {
+            "point": {
+                "type": "object",
+                "properties": {"x": {"type": "number"}, "y": {"type": "number"}},
+                "additionalProperties": False,
+            }
+        },
+    },
+}
+OTHER_POSITION = {"id": "position", "mime_type": "application/json", "schema": {"type": "array"}}
+STREAMS = (POSITION_FORMAT, LINES, PLAIN, LATIN, PICTURE, ANY_JSON, RICH, OTHER_POSITION)
+
+
+class Decoded:
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self.spark = spark
+        play = self.play = Play(begin=True, limits={"streams_per_participant": 50})
+        self.streams = {number: play.announce("ann", formats=[each]) for number, each in enumerate(STREAMS)}
+        self._frames()
+        data = write_journal(path / "data", play)
+        bring_up_to_date(spark, data, path / "warehouse", max_records=60)
+        self.views = open_warehouse(path / "warehouse").register_views(spark)
+
+    def _frames(self) -> None:
+        self.raw(0, b'{"x":1.5,"label":"a"}', b'{"x":"no number"}', b"{not json", b'"\xff"', b"{}", b'{"x":1,"x":2}')
+        self.raw(1, b'{"n":1}\n\n{"n":2,"m":3}\n', b'{"n":1}\n{"m":2}\nnonsense\n')
+        self.raw(2, "é".encode(), b"\xff\xfe")
+        self.raw(3, b"\xe9")
+        self.raw(4, b"\x89PNG", text=False)
+        self.raw(5, b"[1,2]", b"[1,", b"3")
+        self.raw(6, json.dumps({"ts": 5, "name": None, "tags": ["a"], "at": {"x": 1}, "choice": 2}).encode())
+        self.raw(7, b"[1]", b"{}")
+        for content in ({"x": 2}, {"x": "no"}, "text"):
+            self.play.data("ann", self.streams[0], content)
+        self.play.data("ann", self.streams[2], "spoken")
+        self.play.data("ann", self.streams[5], None)
+        unformatted = self.play.open("ann")
+        self.play.frame("ann", unformatted, b'{"x":1}')
+        self.play.data("ann", unformatted, {"x": 1}, format_id="position")
+        stream = self.streams[0]
+        self.play.send("ann", kinds.STREAM_CLOSE, stream_id=stream)
+        self.play.plant(Frame, **frame_fields(self.play, stream, "ann", b'{"x":9}', format_id="position"))
+
+    def raw(self, number: int, *payloads: bytes, text: bool | None = None) -> None:
+        for data in payloads:
+            opcode = 1 if text is not False and data.isascii() else 2
+            self.play.frame("ann", self.streams[number], data, opcode=opcode)
+
+    def rows(self, table: str, number: int) -> list[Row]:
+        columns = "seq, kind, to_json(body) AS body, text" if table == "content" else "seq, kind, reasons, data"
+        return self.spark.sql(
+            f"SELECT {columns} FROM {table} JOIN (SELECT seq, kind FROM frames) USING (seq) "
+            f"WHERE stream_id = '{self.streams[number]}' ORDER BY seq"
+        ).collect()
+
+    def bodies(self, number: int) -> list[Any]:
+        return [None if row.body is None else json.loads(row.body) for row in self.rows("content", number)]
+
+    def rules(self, number: int) -> list[list[tuple[str, str]]]:
+        return [[(each.rule, each.path) for each in row.reasons] for row in self.rows("quarantine", number)]
+
+
+@pytest.fixture(scope="module")
+def decoded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Decoded:
+    return Decoded(spark, tmp_path_factory.mktemp("content"))
+
+
+class TestContent:
+    def test_json_with_a_schema(self, decoded: Decoded) -> None:
+        assert decoded.bodies(0)[0] == {"x": 1.5, "label": "a"}
+        assert decoded.bodies(0)[-1] == {"x": 2}
+        assert decoded.rules(0) == [
+            [("type", "/x")],
+            [("json", "")],
+            [("utf8", "")],
+            [("required", "")],
+            [("json", "")],
+            [("type", "/x")],
+            [("type", "")],
+        ]
+
+    def test_a_repeated_key_is_not_lost_silently(self, decoded: Decoded) -> None:
+        """Readers differ in which of the two they take: it says nothing for sure."""
+        assert b'{"x":1,"x":2}' in [bytes(row.data) for row in decoded.rows("quarantine", 0)]
+
+    def test_raw_bytes_are_kept_and_reasons_do_not_quote(self, decoded: Decoded) -> None:
+        wrong = decoded.rows("quarantine", 0)
+        assert bytes(wrong[0].data) == b'{"x":"no number"}'
+        assert all("no number" not in each.message for row in wrong for each in row.reasons)
+        assert json.loads(bytes(wrong[-1].data))["payload"]["content"] == "text"
+
+    def test_json_lines(self, decoded: Decoded) -> None:
+        assert decoded.bodies(1) == [[{"n": 1}, {"n": 2, "m": 3}]]
+        assert decoded.rules(1) == [[("required", "line 2"), ("json", "line 3")]]
+
+    def test_text(self, decoded: Decoded) -> None:
+        assert [row.text for row in decoded.rows("content", 2)] == ["é", "spoken"]
+        assert decoded.rules(2) == [[("utf8", "")]]
+
+    @pytest.mark.parametrize("number", [3, 4])
+    def test_what_is_opaque_has_no_row(self, decoded: Decoded, number: int) -> None:
+        assert (decoded.rows("content", number), decoded.rows("quarantine", number)) == ([], [])
+
+    def test_json_without_a_schema(self, decoded: Decoded) -> None:
+        assert decoded.bodies(5) == [[1, 2], 3, None]
+        assert decoded.rules(5) == [[("json", "")]]
+
+    def test_other_streams_and_ended_ones(self, decoded: Decoded) -> None:
+        """Frames without an announced format, and after the end of their stream, have no row."""
+        streams = {row.stream_id for row in decoded.spark.sql("SELECT DISTINCT stream_id FROM content").collect()}
+        assert streams <= set(decoded.streams.values())
+        assert {"x": 9} not in decoded.bodies(0)
+
+
+class TestTypedViews:
+    def test_one_for_each_format(self, decoded: Decoded) -> None:
+        typed = [name for name in decoded.views if name.startswith("content_")]
+        assert typed[:7] == [
+            *("content_position", "content_events_log", "content_notes", "content_latin", "content_picture"),
+            *("content_any", "content_rich"),
+        ]
+        [other] = typed[7:]
+        assert other.startswith("content_position_")
+
+    def test_properties_are_columns(self, decoded: Decoded) -> None:
+        found = decoded.spark.sql("SELECT x, label, sender FROM content_position ORDER BY seq").collect()
+        assert found[0] == Row(x=1.5, label="a", sender="ann")
+
+    def test_types_and_names(self, decoded: Decoded) -> None:
+        view = decoded.spark.table("content_rich")
+        assert dict(view.dtypes)["value_ts"] == "bigint"
+        assert dict(view.dtypes)["at"] == "struct<x:double,y:double>"
+        assert dict(view.dtypes)["choice"] == "variant"
+        [row] = view.selectExpr("value_ts", "name", "tags", "at.x", "CAST(choice AS int) AS choice").collect()
+        assert row == Row(value_ts=5, name=None, tags=["a"], x=1.0, choice=2)
+
+    def test_lines_are_rows(self, decoded: Decoded) -> None:
+        found = decoded.spark.sql("SELECT line, to_json(body) AS body FROM content_events_log ORDER BY line").collect()
+        assert found == [Row(line=0, body='{"n":1}'), Row(line=1, body='{"m":3,"n":2}')]
+
+    def test_text_views(self, decoded: Decoded) -> None:
+        assert [row.text for row in decoded.spark.sql("SELECT text FROM content_notes ORDER BY seq").collect()] == [
+            "é",
+            "spoken",
+        ]
+
+
+class TestTypes:
+    @pytest.mark.parametrize(
+        ("schema", "expected"),
+        [
+            (True, "variant"),
+            ({}, "variant"),
+            ({"type": "integer"}, "bigint"),
+            ({"type": ["number", "null"]}, "double"),
+            ({"type": ["number", "string"]}, "variant"),
+            ({"enum": ["a", "b"]}, "string"),
+            ({"enum": ["a", 1]}, "variant"),
+            ({"type": "array", "items": {"type": "boolean"}}, "array<boolean>"),
+            ({"type": "array"}, "variant"),
+            ({"type": "object", "additionalProperties": {"type": "integer"}}, "map<string,bigint>"),
+            ({"type": "object", "properties": {"a": {"type": "string"}}}, "variant"),
+            (
+                {"type": "object", "properties": {"a`b": {"type": "string"}}, "additionalProperties": False},
+                "struct<`a``b`:string>",
+            ),
+            (
+                {"type": "object", "properties": {"a": {}, "A": {}}, "additionalProperties": False},
+                "variant",
+            ),
+            ({"$ref": "https://example.org/x"}, "variant"),
+            ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "variant"),
+            ({"anyOf": [{"type": "object"}]}, "variant"),
+        ],
+    )
+    def test_from_json_schema(self, schema: Any, expected: str) -> None:
+        assert spark_type(schema) == expected
+
+    def test_recursion_ends(self) -> None:
+        tree = {
+            "type": "object",
+            "properties": {"next": {"$ref": "#"}},
+            "additionalProperties": False,
+        }
+        assert spark_type(tree).count("struct") < 20
+
+    @pytest.mark.parametrize(
+        ("format_id", "expected"),
+        [
+            ("position", "content_position"),
+            ("A/b C", "content_a_b_c"),
+            ("'; DROP", "content_drop"),
+            ("é", "content_format"),
+        ],
+    )
+    def test_view_names(self, format_id: str, expected: str) -> None:
+        assert view_name(format_id) == expected

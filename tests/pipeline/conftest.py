@@ -35,6 +35,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "local[2]",
         "delta" if with_delta else "parquet",
         "tests",
+        is_short=True,
         config={
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.sql.streaming.pollingDelay": "10ms",

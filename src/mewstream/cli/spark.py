@@ -59,7 +59,7 @@ def session(table_format: TableFormat = "parquet", master: str | None = None) ->
     with tempfile.TemporaryFile() as said:
         try:
             with _outputs_to(said):
-                spark = spark_session(master, table_format)
+                spark = spark_session(master, table_format, is_short=True)
         except Exception as error:
             if type(error).__module__.startswith(("pyspark", "py4j")):
                 raise ConfigError(f"Spark did not start: {_last_words(said) or _one_line(str(error))}") from None

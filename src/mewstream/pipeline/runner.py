@@ -39,6 +39,8 @@ log = logging.getLogger("mewstream.pipeline")
 #: How long a batch may go on after a stop was asked for, in seconds.
 STOP_GRACE = 60.0
 _POLL_SECONDS = 1
+#: A run over so many records at most is over before the thorough compiler pays.
+SHORT_RUN = 500_000
 #: For Spark in this process; on a cluster the driver holds little.
 DRIVER_MEMORY = "3g"
 
@@ -141,7 +143,9 @@ def run(
     makes a session of its own and ends it."""
     journal = open_journal(settings.data)
     root = local_path(settings.warehouse)
-    with locked(root), _session(settings, spark) as session:
+    waiting = plan(settings)
+    is_short = not settings.continuous and waiting.records + waiting.refreshed <= SHORT_RUN
+    with locked(root), _session(settings, spark, is_short=is_short) as session:
         started = time.monotonic()
         pipeline = _Pipeline(settings, session, journal, root, progress or (lambda _: None), stop or threading.Event())
         pipeline.run()
@@ -164,11 +168,12 @@ def stopping_on_signals() -> Iterator[threading.Event]:
 
 
 @contextlib.contextmanager
-def _session(settings: Settings, given: SparkSession | None) -> Iterator[SparkSession]:
+def _session(settings: Settings, given: SparkSession | None, *, is_short: bool) -> Iterator[SparkSession]:
     if given is not None:
         yield given
         return
-    session = spark_session(settings.master, settings.table_format, config={"spark.driver.memory": DRIVER_MEMORY})
+    config = {"spark.driver.memory": DRIVER_MEMORY}
+    session = spark_session(settings.master, settings.table_format, is_short=is_short, config=config)
     try:
         yield session
     finally:

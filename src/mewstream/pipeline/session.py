@@ -20,6 +20,9 @@ TableFormat = Literal["parquet", "delta"]
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _GIB = 1 << 30
+_LOGGING = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+#: The thorough compiler takes more than it gives within the first minutes; the quick one makes more code.
+_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")
 
 
 def spark_session(
@@ -27,11 +30,13 @@ def spark_session(
     table_format: TableFormat = "parquet",
     app_name: str = "mewstream",
     *,
+    is_short: bool = False,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session that knows the source ``mew``. Without a ``master`` it runs here, on all cores. ``config`` has the last
-    word on every setting. Raises :class:`~mewstream.pipeline.errors.PipelineError` with one line where there is no
-    Java, or the jars of a table format cannot be had."""
+    """A session that knows the source ``mew``. Without a ``master`` it runs here, on all cores. One that ``is_short``
+    is for little work: Java compiles quickly and not well. ``config`` has the last word on every setting. Raises
+    :class:`~mewstream.pipeline.errors.PipelineError` with one line where there is no Java, or the jars of a table
+    format cannot be had."""
     use_java()
     python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
@@ -41,7 +46,7 @@ def spark_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+        "spark.driver.extraJavaOptions": " ".join([_LOGGING, *(_QUICK if is_short else ())]),
     }
     if settings["spark.master"].startswith("local"):
         settings |= _local_settings()

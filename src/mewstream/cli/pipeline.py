@@ -119,9 +119,10 @@ def run_with_progress(settings: Settings, planned: Plan) -> Result:
     """Run it to its end. A terminal sees a bar, anything else a line for each batch, both on stderr."""
     from mewstream.pipeline import runner
 
+    is_short = runner.is_short_run(settings, planned)
     with (
         _progress(planned, continuous=settings.continuous) as told,
-        session(settings.table_format, settings.master) as spark,
+        session(settings.table_format, settings.master, is_short=is_short) as spark,
         # After the session: Spark sets a handler for Ctrl-C when it starts.
         runner.stopping_on_signals() as stop,
     ):

@@ -51,7 +51,9 @@ def warehouse_session(warehouse: Path) -> Iterator[tuple[SparkSession, Warehouse
 
 
 @contextlib.contextmanager
-def session(table_format: TableFormat = "parquet", master: str | None = None) -> Iterator[SparkSession]:
+def session(
+    table_format: TableFormat = "parquet", master: str | None = None, *, is_short: bool = True
+) -> Iterator[SparkSession]:
     """A session until the end of the block."""
     require_spark()
     from mewstream.pipeline.session import spark_session
@@ -59,7 +61,7 @@ def session(table_format: TableFormat = "parquet", master: str | None = None) ->
     with tempfile.TemporaryFile() as said:
         try:
             with _outputs_to(said):
-                spark = spark_session(master, table_format, is_short=True)
+                spark = spark_session(master, table_format, is_short=is_short)
         except Exception as error:
             if type(error).__module__.startswith(("pyspark", "py4j")):
                 raise ConfigError(f"Spark did not start: {_last_words(said) or _one_line(str(error))}") from None

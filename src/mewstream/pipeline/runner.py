@@ -39,7 +39,7 @@ log = logging.getLogger("mewstream.pipeline")
 #: How long a batch may go on after a stop was asked for, in seconds.
 STOP_GRACE = 60.0
 _POLL_SECONDS = 1
-#: A run over so many records at most is over before the thorough compiler pays.
+#: A run over at most so many records is short.
 SHORT_RUN = 500_000
 #: For Spark in this process; on a cluster the driver holds little.
 DRIVER_MEMORY = "3g"
@@ -132,6 +132,11 @@ def plan(settings: Settings) -> Plan:
     return Plan(identity.id, manifest is None, waiting, refreshed)
 
 
+def is_short_run(settings: Settings, planned: Plan) -> bool:
+    """Whether it is over before the thorough compiler of Java pays."""
+    return not settings.continuous and planned.records + planned.refreshed <= SHORT_RUN
+
+
 def run(
     settings: Settings,
     progress: Report | None = None,
@@ -143,9 +148,7 @@ def run(
     makes a session of its own and ends it."""
     journal = open_journal(settings.data)
     root = local_path(settings.warehouse)
-    waiting = plan(settings)
-    is_short = not settings.continuous and waiting.records + waiting.refreshed <= SHORT_RUN
-    with locked(root), _session(settings, spark, is_short=is_short) as session:
+    with locked(root), _session(settings, spark) as session:
         started = time.monotonic()
         pipeline = _Pipeline(settings, session, journal, root, progress or (lambda _: None), stop or threading.Event())
         pipeline.run()
@@ -168,11 +171,12 @@ def stopping_on_signals() -> Iterator[threading.Event]:
 
 
 @contextlib.contextmanager
-def _session(settings: Settings, given: SparkSession | None, *, is_short: bool) -> Iterator[SparkSession]:
+def _session(settings: Settings, given: SparkSession | None) -> Iterator[SparkSession]:
     if given is not None:
         yield given
         return
     config = {"spark.driver.memory": DRIVER_MEMORY}
+    is_short = is_short_run(settings, plan(settings))
     session = spark_session(settings.master, settings.table_format, is_short=is_short, config=config)
     try:
         yield session

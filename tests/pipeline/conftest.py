@@ -46,6 +46,13 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     session.stop()
 
 
+@pytest.fixture(params=["parquet", pytest.param("delta", marks=pytest.mark.delta)])
+def table_format(request: pytest.FixtureRequest) -> str:
+    """For tests that must pass with each. They compare with tables in Parquet."""
+    chosen: str = request.param
+    return chosen
+
+
 @pytest.fixture
 def journal_of(tmp_path: Path) -> Callable[..., Path]:
     """``journal_of(play, ..., per_batch=5, seal=True)``: a new journal that holds these plays, as a data directory."""

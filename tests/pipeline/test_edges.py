@@ -9,15 +9,16 @@ from journals import Play, opened
 from pyspark.sql import SparkSession
 from running import bring_up_to_date, rows, tables_of
 
+from mewstream.pipeline.session import TableFormat
 from mewstream.pipeline.tables import PUBLIC
 from mewstream.pipeline.warehouse import open_warehouse
 from mewstream.protocol.records import Frame
 
 
-def test_an_empty_journal(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_journal(spark: SparkSession, tmp_path: Path, table_format: TableFormat) -> None:
     with opened(tmp_path / "data"):
         pass
-    result = bring_up_to_date(spark, tmp_path / "data", tmp_path / "warehouse")
+    result = bring_up_to_date(spark, tmp_path / "data", tmp_path / "warehouse", table_format=table_format)
     assert (result.batches, result.records) == (0, 0)
     assert tables_of(spark, tmp_path / "warehouse") == {table.name: [] for table in PUBLIC}
     views = open_warehouse(tmp_path / "warehouse").register_views(spark)
@@ -25,10 +26,12 @@ def test_an_empty_journal(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.sql("SELECT count(*) FROM frames JOIN streams USING (space, stream_id)").first()[0] == 0
 
 
-def test_one_record(spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path) -> None:
+def test_one_record(
+    spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path, table_format: TableFormat
+) -> None:
     play = Play(people=())
     assert len(play.records) == 1
-    bring_up_to_date(spark, journal_of(play), tmp_path / "warehouse")
+    bring_up_to_date(spark, journal_of(play), tmp_path / "warehouse", table_format=table_format)
     [summary] = rows(spark, tmp_path / "warehouse", "space_summary")
     assert (summary.records, summary.first_seq, summary.last_seq, summary.verdict) == (1, 1, 1, "sound")
     assert len(rows(spark, tmp_path / "warehouse", "records")) == 1

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from running import PipelineProcess, assert_same, bring_up_to_date, tables_of
 
 from mewstream.pipeline import manifest as commits
+from mewstream.pipeline.session import TableFormat
 
 
 def batch_of(warehouse: Path) -> int:
@@ -20,7 +21,7 @@ def batch_of(warehouse: Path) -> int:
     return newest.batch if newest else 0
 
 
-def kill_at_random(spark: SparkSession, path: Path, *, rounds: int, seed: int) -> None:
+def kill_at_random(spark: SparkSession, path: Path, table_format: TableFormat, *, rounds: int, seed: int) -> None:
     chance = random.Random(seed)
     data, warehouse, log = path / "data", path / "warehouse", path / "log"
     play = lively(200, seed=seed, capabilities={"eve": [{"kind": "*"}]})
@@ -30,7 +31,8 @@ def kill_at_random(spark: SparkSession, path: Path, *, rounds: int, seed: int) -
             write_more(play, 100)
             append(journal, play)
             before = batch_of(warehouse)
-            with PipelineProcess(data, warehouse, log, continuous=True, max_records=40, interval=0.1) as pipeline:
+            settings = {"continuous": True, "max_records": 40, "interval": 0.1, "table_format": table_format}
+            with PipelineProcess(data, warehouse, log, **settings) as pipeline:
                 # Under way for sure; the moment after that is anywhere in a batch, or between two.
                 while batch_of(warehouse) == before:
                     assert pipeline.process.poll() is None, log.read_text()[-2000:]
@@ -41,7 +43,7 @@ def kill_at_random(spark: SparkSession, path: Path, *, rounds: int, seed: int) -
         write_more(play, 50)
         append(journal, play)
     assert killed_at == sorted(set(killed_at))
-    bring_up_to_date(spark, data, warehouse)
+    bring_up_to_date(spark, data, warehouse, table_format=table_format)
     bring_up_to_date(spark, data, path / "expected")
     found = tables_of(spark, warehouse)
     assert len(found["records"]) == len(play.records)
@@ -54,10 +56,10 @@ def write_more(play: Play, records: int) -> None:
         play.step()
 
 
-def test_three_times(spark: SparkSession, tmp_path: Path) -> None:
-    kill_at_random(spark, tmp_path, rounds=3, seed=31)
+def test_three_times(spark: SparkSession, tmp_path: Path, table_format: TableFormat) -> None:
+    kill_at_random(spark, tmp_path, table_format, rounds=3, seed=31)
 
 
 @pytest.mark.long
-def test_twenty_times(spark: SparkSession, tmp_path: Path) -> None:
-    kill_at_random(spark, tmp_path, rounds=20, seed=32)
+def test_twenty_times(spark: SparkSession, tmp_path: Path, table_format: TableFormat) -> None:
+    kill_at_random(spark, tmp_path, table_format, rounds=20, seed=32)

@@ -19,6 +19,7 @@ from mewstream.journal.retention import consumers
 from mewstream.pipeline import manifest as commits
 from mewstream.pipeline.errors import PipelineError, WarehouseError
 from mewstream.pipeline.runner import Plan, Progress, Settings, consumer_name, plan, run
+from mewstream.pipeline.session import TableFormat
 from mewstream.pipeline.warehouse import CHECKPOINT, locked, open_warehouse
 
 
@@ -124,15 +125,15 @@ class TestRefusals:
 
 class TestRepeating:
     def test_a_batch_that_spark_repeats_changes_nothing(
-        self, spark: SparkSession, journal: Path, warehouse: Path
+        self, spark: SparkSession, journal: Path, warehouse: Path, table_format: TableFormat
     ) -> None:
         """Killed between our commit and Spark's: it runs the batch again."""
-        bring_up_to_date(spark, journal, warehouse, max_records=120)
+        bring_up_to_date(spark, journal, warehouse, max_records=120, table_format=table_format)
         before, number = tables_of(spark, warehouse), open_warehouse(warehouse).manifest.batch
         newest = max((warehouse / CHECKPOINT / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
         newest.unlink()
         (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
-        bring_up_to_date(spark, journal, warehouse)
+        bring_up_to_date(spark, journal, warehouse, table_format=table_format)
         assert open_warehouse(warehouse).manifest.batch == number
         assert_same(tables_of(spark, warehouse), before)
 
@@ -175,17 +176,19 @@ class TestFullRefresh:
         assert (after.generation, after.tables["records"]) == (2, bronze)
         assert_same(tables_of(spark, warehouse), before)
 
-    def test_after_pruning_and_then_it_catches_up(self, spark: SparkSession, tmp_path: Path, warehouse: Path) -> None:
+    def test_after_pruning_and_then_it_catches_up(
+        self, spark: SparkSession, tmp_path: Path, warehouse: Path, table_format: TableFormat
+    ) -> None:
         data, play = tmp_path / "data", lively(200, seed=26)
         with opened(data, partitions=1, segment_bytes=4000) as journal:
             append(journal, play)
-            bring_up_to_date(spark, data, warehouse, max_records=90)
+            bring_up_to_date(spark, data, warehouse, max_records=90, table_format=table_format)
             assert prune_before(journal, 0, 150) > 50
             seal_segments(journal)
             while len(play.records) < 260:
                 play.step()
             append(journal, play)
-        result = bring_up_to_date(spark, data, warehouse, full_refresh=True)
+        result = bring_up_to_date(spark, data, warehouse, full_refresh=True, table_format=table_format)
         assert (result.records, result.rows["records"]) == (len(play.records) - 200, len(play.records))
         whole = write_journal(tmp_path / "whole", play_again(play), partitions=1)
         bring_up_to_date(spark, whole, tmp_path / "expected")

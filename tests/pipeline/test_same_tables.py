@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from running import assert_same, bring_up_to_date, tables_of
 
 from mewstream.pipeline.runner import Progress, Settings, run
+from mewstream.pipeline.session import TableFormat
 
 RECORDS = 300
 
@@ -54,11 +55,14 @@ def assert_as_in_one_batch(spark: SparkSession, journal: Path, warehouse: Path, 
     assert_same(tables_of(spark, warehouse), tables)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_steps_of_one_run(spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
+def test_steps_of_one_run(
+    spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path, seed: int, table_format: TableFormat
+) -> None:
     journal = journal_of(*plays(seed), per_batch=3)
     steps = random.Random(seed).randrange(90, 200)
-    assert bring_up_to_date(spark, journal, tmp_path / "steps", max_records=steps).batches >= 4
+    result = bring_up_to_date(spark, journal, tmp_path / "steps", max_records=steps, table_format=table_format)
+    assert result.batches >= 4
     assert_as_in_one_batch(spark, journal, tmp_path / "steps", empty={"audit"})
 
 
@@ -78,7 +82,7 @@ def test_a_run_now_and_then(spark: SparkSession, tmp_path: Path) -> None:
     assert_as_in_one_batch(spark, data, warehouse, empty={"audit", "sequence_gaps", "quarantine"})
 
 
-def test_continuously(spark: SparkSession, tmp_path: Path) -> None:
+def test_continuously(spark: SparkSession, tmp_path: Path, table_format: TableFormat) -> None:
     data, warehouse = tmp_path / "data", tmp_path / "continuous"
     whole = plays(5)
     beginnings = [Play(each.space) for each in whole]
@@ -92,7 +96,9 @@ def test_continuously(spark: SparkSession, tmp_path: Path) -> None:
     with opened(data) as journal:
         for each in beginnings:
             each.records = []
-        settings = Settings(data=str(data), warehouse=warehouse, continuous=True, interval=0.1)
+        settings = Settings(
+            data=str(data), warehouse=warehouse, continuous=True, interval=0.1, table_format=table_format
+        )
         thread = threading.Thread(target=run, args=(settings, progress), kwargs={"stop": stop, "spark": spark})
         thread.start()
         try:

@@ -77,6 +77,7 @@ def test_everything(gateway: GatewayProcess) -> None:
             theirs.send("by bob")
             assert next(subscription).text == "by bob"
             stream.revoke("bob")
+            assert until(news, events.WriteRevoked).participant == "bob"
             stream.grant_read("bob")
             stream.revoke_read("cy")
             assert (stream.id in bob.streams, len(bob.streams) >= 1, list(bob.streams)) == (True, True, [*bob.streams])

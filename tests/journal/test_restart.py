@@ -248,7 +248,7 @@ async def test_who_comes_back_in_time_keeps_everything(tmp_path: Path, how: str)
 
 @HOW
 async def test_who_does_not_come_back_has_left(tmp_path: Path, how: str) -> None:
-    async with journaled(tmp_path, configured(suspend_for=1.5)) as gateway:
+    async with journaled(tmp_path, configured(suspend_for=4.0)) as gateway:
         ann, bob, cy = [await gateway.join(each, **POSITIONS) for each in ("ann", "bob", "cy")]
         stream = await ann.open_stream()
         await grant(ann, stream, "bob")

@@ -56,9 +56,9 @@ class Settings:
     """Make every table but bronze anew, from bronze, before anything else."""
     table_format: TableFormat = "parquet"
     master: str | None = None
-    max_records: int = 2_000_000
+    max_records: int = 5_000_000
     """In one batch."""
-    max_bytes: int = 1 << 30
+    max_bytes: int = 2 << 30
     """In one batch, as they are in the journal."""
     interval: float = 1.0
     """Seconds between the beginnings of two batches, where there is that little to do."""

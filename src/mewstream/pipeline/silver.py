@@ -12,23 +12,20 @@ from mewstream.pipeline.tables import ENVELOPES, FORMATS, FRAMES, REFUSALS
 _RFC3339 = (
     r"[0-9]+-[0-9][0-9]-[0-9][0-9][Tt ][0-9][0-9]:[0-9][0-9]:[0-9][0-9]([.][0-9]+)?([Zz]|[+-][0-9][0-9]:[0-9][0-9])"
 )
-#: Numbers that are seconds or milliseconds since 1970, of times after September 2001: what is smaller is a counter or
-#: a duration.
-_SECONDS, _MILLISECONDS = "BETWEEN 1e9 AND 1e10", "BETWEEN 1e12 AND 1e13"
-
-#: A text as a time; null where it is none.
+#: A text as a time; null where it is none. Numbers are seconds or milliseconds since 1970, of times after September
+#: 2001: what is smaller is a counter or a duration.
 _MOMENT = """
-    CASE
-        WHEN {text} RLIKE '^{rfc3339}$' THEN try_cast(upper({text}) AS TIMESTAMP)
-        WHEN try_cast({text} AS DOUBLE) {seconds} THEN timestamp_micros(CAST(round({text} * 1e6) AS BIGINT))
-        WHEN try_cast({text} AS DOUBLE) {milliseconds} THEN timestamp_micros(CAST(round({text} * 1e3) AS BIGINT))
-    END
+    IF(contains({text}, ':'),
+        IF({text} RLIKE '^{rfc3339}$', try_cast(upper({text}) AS TIMESTAMP), NULL),
+        timestamp_micros(CAST(round(try_cast({text} AS DOUBLE) * CASE
+            WHEN try_cast({text} AS DOUBLE) BETWEEN 1e9 AND 1e10 THEN 1e6
+            WHEN try_cast({text} AS DOUBLE) BETWEEN 1e12 AND 1e13 THEN 1e3
+        END) AS BIGINT)))
 """
 
 
 def _moment(text: str) -> str:
-    moment = _MOMENT.replace("{rfc3339}", _RFC3339).replace("{text}", text)
-    return moment.replace("{seconds}", _SECONDS).replace("{milliseconds}", _MILLISECONDS)
+    return _MOMENT.replace("{rfc3339}", _RFC3339).replace("{text}", text)
 
 
 def _given(text: str) -> str:
@@ -44,31 +41,24 @@ _NAMES = {name: name for name in ("space", "seq", "ts", "stream_id", "sender")}
 _FRAMES = """
 SELECT {as_frames}
 FROM (
-    SELECT *, coalesce({told_moment}, {envelope_moment}) AS sent_at
+    SELECT *, coalesce({told_moments}, {envelope_moment}) AS sent_at
     FROM (
-        SELECT *, IF(told IS NULL, NULL, get(filter(
-            array(told.ts, told.timestamp, told.sent_at),
-            each -> each RLIKE '^{rfc3339}$' OR try_cast(each AS DOUBLE) {seconds}
-                OR try_cast(each AS DOUBLE) {milliseconds}
-        ), 0)) AS told_text
+        SELECT *, IF(
+            startswith(ltrim(body), char(123))
+                AND (contains(body, '"ts"') OR contains(body, '"timestamp"') OR contains(body, '"sent_at"')),
+            from_json(body, 'ts string, timestamp string, sent_at string'),
+            NULL
+        ) AS told
         FROM (
-            SELECT *, IF(
-                startswith(ltrim(body), char(123))
-                    AND (contains(body, '"ts"') OR contains(body, '"timestamp"') OR contains(body, '"sent_at"')),
-                from_json(body, 'ts string, timestamp string, sent_at string'),
-                NULL
-            ) AS told
+            SELECT *, IF(kind = 'stream/data', envelope.payload.content, CAST(data AS STRING)) AS body
             FROM (
-                SELECT *, IF(kind = 'stream/data', envelope.payload.content, CAST(data AS STRING)) AS body
-                FROM (
-                    SELECT *, IF(
-                        kind = 'stream/data',
-                        from_json(CAST(data AS STRING), 'ts string, payload struct<content:string>'),
-                        NULL
-                    ) AS envelope
-                    FROM {records}
-                    WHERE record = 'frame'
-                )
+                SELECT *, IF(
+                    kind = 'stream/data',
+                    from_json(CAST(data AS STRING), 'ts string, payload struct<content:string>'),
+                    NULL
+                ) AS envelope
+                FROM {records}
+                WHERE record = 'frame'
             )
         )
     )
@@ -143,11 +133,8 @@ def frames(records: DataFrame) -> DataFrame:
     return query(
         _FRAMES,
         as_frames=_AS_FRAMES,
-        told_moment=_moment("told_text"),
+        told_moments=", ".join(_moment(f"told.{name}") for name in ("ts", "timestamp", "sent_at")),
         envelope_moment=_given("envelope.ts"),
-        rfc3339=_RFC3339,
-        seconds=_SECONDS,
-        milliseconds=_MILLISECONDS,
         records=records,
     )
 

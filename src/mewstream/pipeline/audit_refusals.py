@@ -7,9 +7,6 @@ refusals was summed up to is not judged again; the first of them was.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from mewstream.pipeline import audit_capabilities as capabilities
 from mewstream.pipeline.audit_facts import ALL_KNOWN, IS_OPEN, OPEN, mark
 from mewstream.protocol import kinds
@@ -76,27 +73,22 @@ def verdict() -> str:
     return mark("refusal", "flaw", "sender", reason, evidence, f"coalesce({_verdict()}, 'unjudged')")
 
 
-def with_counts(known: DataFrame, refused: DataFrame, facts: DataFrame) -> DataFrame:
-    """``reached``: how many there were of what a limit bounds; null for limits that the log cannot tell about."""
-    limited = refused.where(f"outcome = '{LimitExceeded.code}'").selectExpr(
-        "space", "at", "d.details.limit AS limit", "stream_id"
-    )
-    there = facts.where("topic IN ('status', 'right')").selectExpr(
-        "space AS t_space", "topic", "key", "text", "held", "at AS since", "until"
-    )
-    counted = (
-        limited.join(
-            F.broadcast(there),
-            (F.col("space") == F.col("t_space"))
-            & F.expr(
-                f"at > since AND at <= until AND ((limit = 'streams_per_space' AND topic = 'status' AND text IN {OPEN})"
-                " OR (limit = 'writers_per_stream' AND topic = 'right' AND held AND key = stream_id))"
-            ),
-        )
-        .groupBy("space", "at")
-        .agg(F.count("*").alias("reached"))
-    )
-    return known.join(F.broadcast(counted), ["space", "at"], "left")
+def with_counts() -> str:
+    """SQL of the refusals of stream operations, with ``reached``: how many there were of what a limit bounds; null for
+    limits that the log cannot tell about."""
+    return f"""
+    SELECT * EXCEPT (counted_space, counted_at), {SUBJECT} AS subject
+    FROM control
+    LEFT JOIN (
+        SELECT control.space AS counted_space, control.at AS counted_at, count(*) AS reached
+        FROM control JOIN facts
+            ON control.space = facts.space AND control.at > facts.at AND control.at <= facts.until
+            AND ((d.details.limit = 'streams_per_space' AND topic = 'status' AND text IN {OPEN})
+                OR (d.details.limit = 'writers_per_stream' AND topic = 'right' AND held AND key = stream_id))
+        WHERE outcome = '{LimitExceeded.code}' AND {OF_STREAMS}
+        GROUP BY control.space, control.at
+    ) ON space = counted_space AND at = counted_at
+    WHERE {OF_STREAMS}"""
 
 
 def _verdict() -> str:

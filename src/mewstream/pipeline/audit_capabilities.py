@@ -34,11 +34,11 @@ PATTERNS = rf"""transform({HELD}, each -> named_struct(
 def allows(kind: str) -> str:
     """Whether ``patterns`` allow a kind (SQL). A denial wins over every permission; where the log does not go back to
     the beginning, a grant that is not in it may exist."""
-    relevant = f"filter(patterns, each -> {kind} LIKE each.kind)"
     return f"""CASE
         WHEN length({kind}) > 1024 THEN 'unknown'
-        WHEN NOT exists({relevant}, each -> NOT each.denies) THEN if(was.begins.number = 1, 'no', 'unknown')
-        WHEN exists({relevant}, each -> each.denies AND NOT each.looks) THEN 'no'
-        WHEN exists({relevant}, each -> each.denies) THEN 'unknown'
-        WHEN exists({relevant}, each -> NOT each.denies AND NOT each.looks) THEN 'yes'
-        ELSE 'unknown' END"""
+        ELSE element_at(transform(array(filter(patterns, each -> {kind} LIKE each.kind)), relevant -> CASE
+            WHEN NOT exists(relevant, each -> NOT each.denies) THEN if(is_whole, 'no', 'unknown')
+            WHEN exists(relevant, each -> each.denies AND NOT each.looks) THEN 'no'
+            WHEN exists(relevant, each -> each.denies) THEN 'unknown'
+            WHEN exists(relevant, each -> NOT each.denies AND NOT each.looks) THEN 'yes'
+            ELSE 'unknown' END), 1) END"""

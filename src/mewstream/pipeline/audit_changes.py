@@ -6,7 +6,7 @@ that one. What the gateway does by itself follows from a leave, a join, a condit
 
 from __future__ import annotations
 
-from mewstream.pipeline.audit_facts import ALL_KNOWN, ASSUMED, IS_OPEN, mark
+from mewstream.pipeline.audit_facts import ASSUMED, mark
 from mewstream.protocol import kinds
 
 RECORDS = (
@@ -36,24 +36,15 @@ LOOKUPS = {
 }
 """What must be looked up about a change, beside what every record needs."""
 
-_HERE = f"coalesce(was.receiver.text IN ('here', 'suspended', '{ASSUMED}'), was.begins.number <> 1)"
+_HERE = f"coalesce(was.receiver.text IN ('here', 'suspended', '{ASSUMED}'), NOT is_whole)"
 _SUBJECT = "get_json_object(was.asked.body, '$.subject')"
 
 
 def verdict() -> str:
     """What is wrong with a change, as SQL over a record with :func:`with_causes`; null where nothing is."""
-    wrong = " ".join(
-        f"WHEN record = '{record}' THEN "
-        + mark(
-            record.replace("-", "_"),
-            "breach",
-            "coalesce(participant, sender)",
-            "concat(sender, ' ', flaw)",
-            "cause_seq",
-        )
-        for record in RECORDS
-    )
-    return f"CASE WHEN {ALL_KNOWN} AND flaw IS NOT NULL THEN CASE {wrong} END END"
+    reason = "concat(sender, ' ', flaw)"
+    found = mark("replace(record, '-', '_')", "breach", "coalesce(participant, sender)", reason, "cause_seq")
+    return f"CASE WHEN all_known AND flaw IS NOT NULL THEN {found} END"
 
 
 def with_causes(source: str) -> str:
@@ -110,9 +101,9 @@ def _flaw() -> str:
     return f"""CASE
         WHEN record IN ('frame', 'refused') THEN NULL
         WHEN record = 'stream-opened' THEN CASE
-            WHEN {IS_OPEN} THEN 'opened a stream that was open already'
+            WHEN is_open THEN 'opened a stream that was open already'
             WHEN NOT asked_for THEN 'opened a stream without a request' END
-        WHEN NOT {IS_OPEN} THEN 'changed a stream that was not open'
+        WHEN NOT is_open THEN 'changed a stream that was not open'
         WHEN record = 'stream-started' THEN CASE
             WHEN was.status.text <> 'ready' THEN 'started a stream that was live'
             WHEN sender <> was.owner.text THEN 'started a stream of another'

@@ -18,10 +18,14 @@ from mewstream.pipeline.tables import AUDIT_FACTS
 OPEN = "('ready', 'live')"
 """The states of a stream that exists, for SQL."""
 
-IS_OPEN = f"coalesce(was.status.text IN {OPEN}, false)"
-#: The gateway numbers the streams, so that one can tell whether an unknown one is older than the log.
-ALL_KNOWN = """(was.begins.number = 1 OR coalesce(
-    try_cast(regexp_extract(stream_id, '^stream-([0-9]+)$') AS BIGINT) >= was.begins.bound, false))"""
+#: Rules ask for these again and again; a column is planned once.
+_ASKED_OFTEN = f"""
+    was.begins.number = 1 AS is_whole,
+    coalesce(was.status.text IN {OPEN}, false) AS is_open,
+    -- The gateway numbers the streams, so that one can tell whether an unknown one is older than the log.
+    was.begins.number = 1 OR coalesce(
+        try_cast(regexp_extract(stream_id, '^stream-([0-9]+)$') AS BIGINT) >= was.begins.bound, false) AS all_known
+"""
 
 DETAIL = """
     config struct<participants: map<string, struct<capabilities: array<string>>>>,
@@ -149,9 +153,9 @@ Lookups = Mapping[str, tuple[str, str, str]]
 
 
 def mark(rule: str, severity: str, participant: str, reason: str, evidence: str, verdict: str = "'wrong'") -> str:
-    """What is said of a record, as an SQL struct. ``rule`` and ``severity`` are names, the rest is SQL."""
+    """What is said of a record, as an SQL struct. ``severity`` is a name, the rest is SQL."""
     return (
-        f"named_struct('verdict', {verdict}, 'rule', '{rule}', 'severity', '{severity}', 'participant', {participant}, "
+        f"named_struct('verdict', {verdict}, 'rule', {rule}, 'severity', '{severity}', 'participant', {participant}, "
         f"'reason', {reason}, 'evidence_seq', CAST({evidence} AS BIGINT))"
     )
 
@@ -279,15 +283,18 @@ _ASSUMED = columns(
 
 def as_of(lookups: Lookups) -> str:
     """SQL that gives the rows of ``looked_at`` (which have ``space`` and ``at``) with ``was``: by name, the newest of
-    ``said`` before the record. Of topics that are sets, ``all`` has every fact about the key."""
+    ``said`` before the record. Of topics that are sets, ``all`` has every fact about the key. ``is_whole``: the log has
+    its beginning; ``is_open``: the stream exists; ``all_known``: all that ever happened to it is in the log."""
     asked = ", ".join(
         f"named_struct('name', '{name}', 'topic', '{topic}', 'key', {key}, 'slot', {other})"
         for name, (topic, key, other) in lookups.items()
     )
     topics = "', '".join(sorted({topic for topic, _, _ in lookups.values()}))
     return f"""
-    SELECT whole.*, was
+    SELECT *, {_ASKED_OFTEN}
     FROM (
+        SELECT whole.*, was
+        FROM (
         SELECT map_from_entries(collect_list(struct(name, struct(fact.*, `all`)))) AS was, first(whole, true) AS whole
         FROM (
             SELECT space, at, name, whole, last(fact, true) OVER before AS fact,
@@ -313,6 +320,7 @@ def as_of(lookups: Lookups) -> str:
         )
         WHERE name IS NOT NULL
         GROUP BY space, at
+        )
     )"""
 
 

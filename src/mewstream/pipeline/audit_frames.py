@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from mewstream.pipeline.audit_facts import ALL_KNOWN, ASSUMED, IS_OPEN, mark
+from mewstream.pipeline.audit_facts import ASSUMED, mark
 from mewstream.pipeline.audit_tallies import BLOCK, READERS
 from mewstream.pipeline.sql import columns, query
 from mewstream.pipeline.tables import AUDIT_FACTS
@@ -136,7 +136,7 @@ def verdict() -> str:
     absent = f"kind = 'frame' AND NOT coalesce(was.presence.text IN ('here', '{ASSUMED}'), false)"
     paused = "was.pause.held AND (was.pause.number IS NULL OR micros < was.pause.number)"
     rules = (
-        ("no_stream", f"NOT {IS_OPEN}", "'the stream was not open'", "NULL"),
+        ("no_stream", f"NOT is_open", "'the stream was not open'", "NULL"),
         ("not_live", "was.status.text <> 'live'", "'the stream had not been started'", "NULL"),
         (
             "no_right",
@@ -161,10 +161,10 @@ def verdict() -> str:
         ),
     )
     cases = " ".join(
-        f"WHEN {broken} THEN {mark('frame_' + name, 'breach', 'sender', _ACCEPTED.format(reason), seq)}"
+        f"WHEN {broken} THEN " + mark(f"'frame_{name}'", "breach", "sender", _ACCEPTED.format(reason), seq)
         for name, broken, reason, seq in rules
     )
-    return f"CASE WHEN {ALL_KNOWN} THEN CASE {cases} END END"
+    return f"CASE WHEN all_known THEN CASE {cases} END END"
 
 
 _ACCEPTED = "concat('a frame was accepted: ', {})"
@@ -219,4 +219,4 @@ TOTAL = columns(
 def overdrawn() -> str:
     """What is said of frames beyond the number that a right was good for."""
     reason = _ACCEPTED.format("concat('the right of the writer was good for ', bound, ' frames')")
-    return mark("frame_spent", "breach", "sender", reason, "right_seq")
+    return mark("'frame_spent'", "breach", "sender", reason, "right_seq")

@@ -147,9 +147,8 @@ WHERE NOT stream_seq <=> before + 1 AND before IS NOT NULL
 def verdict(number: str, what: str) -> str:
     """What is said of a number that is not one more than the greatest ``before`` it, as SQL."""
     reason = f"concat('{number} is ', {number}, ', expected ', before + 1, ': the {what} have no gaps')"
-    return f"""if({number} > before,
-        {mark(f"{number}_gap", "flaw", "CAST(NULL AS STRING)", reason, "NULL")},
-        {mark(f"{number}_repeat", "flaw", "CAST(NULL AS STRING)", reason, "NULL")})"""
+    rule = f"if({number} > before, '{number}_gap', '{number}_repeat')"
+    return mark(rule, "flaw", "CAST(NULL AS STRING)", reason, "NULL")
 
 
 # -- what is left to the next batch ---------------------------------------------------------------

@@ -66,7 +66,7 @@ class Judge:
                 if name != "space":
                     total[name] = total.get(name, 0) + count
         self._carried = judged.carried.collect()
-        for each in (marks, records, *judged.shared):
+        for each in (marks, records):
             each.unpersist()
         return self
 

@@ -15,6 +15,7 @@ finding, and not a hundred.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame
@@ -26,24 +27,14 @@ from mewstream.pipeline import audit_facts as facts_of
 from mewstream.pipeline import audit_frames as frames_of
 from mewstream.pipeline import audit_numbers as numbers
 from mewstream.pipeline import audit_refusals as refusals
-from mewstream.pipeline import tables
-from mewstream.protocol import kinds
+from mewstream.pipeline import audit_tallies as tallies_of
+from mewstream.pipeline.sql import query
+from mewstream.pipeline.tables import AUDIT
+from mewstream.protocol import kinds as kinds_of_messages
 from mewstream.protocol.errors import SequenceRegression
 
 _WORTH_SCREENING = 50_000
 """From so many frames on, it is cheaper to look for suspects first than to judge each closely."""
-
-_LOOKUPS = {
-    "status": ("status", "stream_id", "''"),
-    "opened": ("opened", "stream_id", "''"),
-    "owner": ("owner", "stream_id", "''"),
-    "presence": ("presence", "sender", "''"),
-    "pause": ("pause", "sender", "''"),
-    **capabilities.LOOKUPS,
-    **frames_of.LOOKUPS,
-    **changes.LOOKUPS,
-    **refusals.LOOKUPS,
-}
 
 
 class Judged(NamedTuple):
@@ -51,79 +42,214 @@ class Judged(NamedTuple):
     """What was judged, few rows; persist it, for it is asked more than once."""
     carried: DataFrame
     """What the next batch needs, as rows of ``state_audit``."""
-    shared: tuple[DataFrame, ...]
-    """Persisted on the way; unpersist them when both are written."""
+
+
+class _Looked(NamedTuple):
+    """What is judged one by one."""
+
+    frames: DataFrame
+    """All that anything may be said of."""
+    suspects: DataFrame
+    """Those of them that may not have been allowed."""
+    spaces: DataFrame
+    """Those whose ``seq`` is looked at."""
+    streams: DataFrame
+    """Those whose ``stream_seq`` is looked at."""
 
 
 def judge(
-    batch: DataFrame, carried: DataFrame, *, control: DataFrame | None = None, frames: int | None = None
+    batch: DataFrame,
+    carried: DataFrame,
+    *,
+    control: DataFrame | None = None,
+    frames: int | None = None,
+    kinds: Collection[str] | None = None,
 ) -> Judged:
     """Judge a batch, whose rows of each space follow on those that ``carried`` is from.
 
-    ``control`` are its rows that are no frames, and ``frames`` is how many frames it has, where somebody knows. Facts
-    are gathered, and the frames of a large batch screened, here and now; all else when the results are asked for.
+    Where somebody knows: ``control`` are its rows that are no frames, ``frames`` is how many frames it has, and
+    ``kinds`` are the records that it has; rules for others are left out. Facts are gathered, and the frames of a large
+    batch screened, here and now; all else when the results are asked for.
     """
+    kinds = facts_of.KINDS if kinds is None else kinds
     screen = frames is None or frames >= _WORTH_SCREENING
-    spans = facts_of.spans(batch).persist()
-    control = facts_of.control_records(batch if control is None else control).persist()
-    facts = facts_of.facts_in(control, carried, spans)
-    begins = facts.where("topic = 'begins'").selectExpr("space", "number AS begun", "bound AS lowest")
-    accepted = frames_of.frames_of(batch)
-    used = frames_of.uses(accepted, facts)
-    uses = frames_of.totals(used, facts)
-    closely = frames_of.suspects(accepted, facts, spans) if screen else accepted
-    found = [
-        _found(closely, control, facts, uses, batch),
-        frames_of.overdrawn(used),
-        numbers.marks_of_records(batch, carried, spans, screen=screen),
-        numbers.marks_of_frames(batch, carried, facts, begins, screen=screen),
-    ]
-    marks = spans.selectExpr("space", "'right' AS verdict", "'frames' AS rule", "frames AS n").unionByName(
-        frames_of.unknown(accepted, begins).selectExpr("space", "'unjudged' AS verdict", "'frames' AS rule", "n"),
+    control = facts_of.control_records(batch if control is None else control).localCheckpoint()
+    tallies = tallies_of.tallies(batch, fine=screen)
+    spans = tallies_of.spans(tallies)
+    facts = facts_of.facts_in(control, carried, spans, kinds)
+    looked = (_screened if screen else _all_of)(batch, carried, control, facts, tallies, spans)
+    used = frames_of.uses(looked.frames, facts).localCheckpoint()
+    marks = query(
+        _MARKS,
+        judged=_judged(kinds),
+        uses=frames_of.TOTALS,
+        total=frames_of.TOTAL,
+        overdrawn=frames_of.overdrawn(),
+        of_records=numbers.OF_RECORDS.replace("{found}", numbers.verdict("seq", "records of the space")),
+        of_frames=numbers.OF_FRAMES.replace("{found}", numbers.verdict("stream_seq", "frames of the stream")),
+        known=numbers.KNOWN,
+        records=batch,
+        control=control,
+        facts=facts,
+        tallies=tallies,
+        used=used,
+        **looked._asdict(),
     )
-    for each in found:
-        marked = each.selectExpr(*("space", "at", "seq", "ts", "stream_id", "found.*", "1L AS n"))
-        marks = marks.unionByName(marked, allowMissingColumns=True)
-    known = (
-        facts.where("topic NOT IN ('used', 'sequence', 'frames')")
-        .drop("until")
-        .unionByName(uses)
-        .unionByName(_sequences(batch, facts))
-        .unionByName(_numbers(batch, carried, spans))
+    left = facts_of.carry(
+        facts,
+        f"{frames_of.TOTALS} UNION ALL {numbers.SEQUENCES} UNION ALL {numbers.GREATEST}",
+        total=frames_of.TOTAL,
+        sequence=numbers.OF_SEQUENCE,
+        greatest=numbers.OF_GREATEST,
+        carried=carried,
+        tallies=tallies,
+        used=used,
     )
-    return Judged(marks, facts_of.carry(known), (spans, control))
+    return Judged(marks, left)
 
 
-def _found(frames: DataFrame, control: DataFrame, facts: DataFrame, uses: DataFrame, batch: DataFrame) -> DataFrame:
-    """What is said of frames, changes and refusals, each by the state just before it."""
-    refused = control.where(refusals.OF_STREAMS)
-    asked = _asked_sequences(batch, refused).withColumn("until", F.lit(facts_of.FAR_AWAY))
-    looked_at = (
-        refused.withColumn("subject", F.expr(refusals.SUBJECT))
-        .unionByName(control.where(F.col("record").isin(*changes.RECORDS)), allowMissingColumns=True)
-        .drop("detail", "data")
-        .unionByName(frames, allowMissingColumns=True)
+def _all_of(
+    batch: DataFrame,
+    carried: DataFrame,
+    control: DataFrame,
+    facts: DataFrame,
+    tallies: DataFrame,
+    spans: DataFrame,
+) -> _Looked:
+    frames = frames_of.frames_of(batch).localCheckpoint()
+    return _Looked(frames, frames, numbers.spaces(spans, carried), numbers.streams(tallies, facts, carried))
+
+
+def _screened(
+    batch: DataFrame,
+    carried: DataFrame,
+    control: DataFrame,
+    facts: DataFrame,
+    tallies: DataFrame,
+    spans: DataFrame,
+) -> _Looked:
+    spaces = numbers.suspected_spaces(numbers.spaces(spans, carried), tallies, batch)
+    streams = numbers.suspected_streams(numbers.streams(tallies, facts, carried), tallies, batch)
+    allowed = frames_of.allowed(facts, spans).localCheckpoint()
+    # They are few, and to find them is the dearest part of the audit: once is enough.
+    frames = frames_of.worth_a_look(
+        frames_of.frames_of(batch), tallies, allowed, facts, control, streams
+    ).localCheckpoint()
+    return _Looked(frames, frames_of.suspects(frames, allowed).localCheckpoint(), spaces, streams)
+
+
+_MARKS = """
+WITH control AS (SELECT * FROM {control}),
+facts AS (SELECT * FROM {facts}),
+uses AS ({uses})
+SELECT space, at, seq, ts, stream_id, found.*, 1L AS n
+FROM (
+    {judged}
+    SELECT space, at, seq, timestamp_micros(micros) AS ts, stream_id, {overdrawn} AS found FROM {used} WHERE used > bound
+    UNION ALL
+    {of_records}
+    UNION ALL
+    {of_frames}
+)
+UNION ALL
+SELECT space, NULL, NULL, NULL, NULL, verdict, 'frames', NULL, NULL, NULL, NULL, n
+FROM (
+    SELECT space, 'right' AS verdict, sum(IF(stream IS NULL, 0, n)) AS n FROM {tallies} GROUP BY space
+    UNION ALL
+    SELECT space, 'unjudged', sum(n)
+    FROM (
+        SELECT tallies.space, stream AS key, n, number AS begun, bound AS lowest
+        FROM {tallies} AS tallies JOIN facts ON tallies.space = facts.space AND topic = 'begins' AND number <> 1
+        WHERE stream IS NOT NULL
     )
-    known = (
-        facts_of.as_of(facts.unionByName(asked), looked_at, _LOOKUPS)
-        .withColumn("patterns", F.expr(f"if(record = 'frame', NULL, {capabilities.PATTERNS})"))
-        .withColumn("manager", F.expr(capabilities.allows(f"'{kinds.SPACE_MANAGE_STREAMS}'")))
+    WHERE NOT {known}
+    GROUP BY space
+)
+"""
+
+# -- by the state just before ---------------------------------------------------------------------
+
+_LOOKUPS: facts_of.Lookups = {
+    "begins": ("begins", "''", "''"),
+    "status": ("status", "stream_id", "''"),
+    "opened": ("opened", "stream_id", "''"),
+    "owner": ("owner", "stream_id", "''"),
+    "presence": ("presence", "sender", "''"),
+    "pause": ("pause", "sender", "''"),
+}
+"""What must be looked up about every record."""
+
+_FRAMES = """
+SELECT space, at, seq, micros, record, kind, sender, stream_id, NULL AS participant, NULL AS outcome, NULL AS cause_seq,
+    NULL AS d, readers, NULL AS subject, NULL AS reached
+FROM {suspects}
+"""
+_CHANGES = """
+SELECT space, at, seq, micros, record, kind, sender, stream_id, participant, outcome, cause_seq, d, NULL AS readers,
+    NULL AS subject, NULL AS reached
+FROM control
+WHERE record IN ({changed})
+"""
+_REFUSALS = """
+SELECT space, at, seq, micros, record, kind, sender, stream_id, participant, outcome, cause_seq, d, NULL AS readers,
+    subject, reached
+FROM ({refused})
+"""
+_SAID = f"""
+UNION ALL
+SELECT frames.space, 'sequence', stream_id, sender, at, seq, NULL, true, NULL, sequence, NULL, NULL, NULL
+FROM {{frames}} AS frames LEFT SEMI JOIN control
+    ON frames.space = control.space AND frames.stream_id = control.stream_id AND frames.sender = control.sender
+    AND outcome = '{SequenceRegression.code}'
+WHERE sequence IS NOT NULL
+"""
+
+
+def _judged(kinds: Collection[str]) -> str:
+    """SQL of what is said of frames, changes and refusals, each by the state just before it."""
+    lookups = dict(_LOOKUPS)
+    looked_at, verdicts = [], []
+    changed = [record for record in changes.RECORDS if record in kinds]
+    if changed or "refused" in kinds:
+        lookups |= capabilities.LOOKUPS
+    if "frame" in kinds:
+        lookups |= frames_of.LOOKUPS
+        looked_at.append(_FRAMES)
+        verdicts.append(f"WHEN record = 'frame' THEN {frames_of.verdict()}")
+    if "refused" in kinds:
+        lookups |= refusals.LOOKUPS
+        looked_at.append(_REFUSALS.replace("{refused}", refusals.with_counts()))
+        verdicts.append(f"WHEN record = 'refused' THEN {refusals.verdict()}")
+    if changed:
+        lookups |= changes.LOOKUPS
+        looked_at.append(_CHANGES.replace("{changed}", ", ".join(f"'{record}'" for record in changed)))
+        verdicts.append(f"ELSE {changes.verdict()}")
+    if not looked_at:
+        return ""
+    known = facts_of.as_of(lookups)
+    if changed or "refused" in kinds:
+        manager = capabilities.allows(f"'{kinds_of_messages.SPACE_MANAGE_STREAMS}'")
+        held = f"IF(record = 'frame', NULL, {capabilities.PATTERNS})"
+        known = f"SELECT *, {manager} AS manager FROM (SELECT *, {held} AS patterns FROM ({known}))"
+    if changed:
+        known = changes.with_causes(known)
+    return f"""
+    SELECT space, at, seq, timestamp_micros(micros) AS ts, stream_id, CASE {" ".join(verdicts)} END AS found
+    FROM (
+        WITH looked_at AS ({" UNION ALL ".join(looked_at)}),
+        said AS (SELECT * FROM facts {_SAID if "refused" in kinds else ""})
+        {known}
     )
-    told = refusals.with_counts(changes.with_causes(known, facts, uses), refused, facts)
-    found = (
-        f"CASE record WHEN 'frame' THEN {frames_of.verdict()} WHEN 'refused' THEN {refusals.verdict()} "
-        f"ELSE {changes.verdict()} END"
-    )
-    return (
-        told.withColumn("found", F.expr(found))
-        .where("found IS NOT NULL")
-        .withColumn("ts", F.expr("timestamp_micros(micros)"))
-    )
+    UNION ALL
+    """
+
+
+# -- what is read from it -------------------------------------------------------------------------
 
 
 def findings(marks: DataFrame) -> DataFrame:
     """The rows of the table ``audit``."""
-    return marks.where("verdict = 'wrong'").select(*tables.AUDIT.names)
+    return marks.where("verdict = 'wrong'").select(*AUDIT.names)
 
 
 def counts(marks: DataFrame) -> DataFrame:
@@ -141,46 +267,3 @@ def counts(marks: DataFrame) -> DataFrame:
         F.expr(total("rule = 'refusal' AND verdict = 'unjudged'")).alias("refusals_not_judged"),
         F.expr(total("verdict = 'wrong'")).alias("findings"),
     )
-
-
-# -- what a batch leaves of its frames ------------------------------------------------------------
-
-
-def _numbered(batch: DataFrame) -> DataFrame:
-    return batch.where("record = 'frame' AND sequence IS NOT NULL").selectExpr(
-        "space", "stream_id AS key", "sender AS other", "offset AS at", "seq", "sequence AS number"
-    )
-
-
-def _sequences(batch: DataFrame, facts: DataFrame) -> DataFrame:
-    """The last number of each writer of a stream."""
-    newest = (
-        _numbered(batch)
-        .groupBy("space", "key", "other")
-        .agg(F.max(F.struct("at", "seq", "number")).alias("last"))
-        .select("space", "key", "other", "last.*")
-    )
-    return facts_of.as_facts(newest, "sequence").unionByName(facts.where("topic = 'sequence'").drop("until"))
-
-
-def _asked_sequences(batch: DataFrame, control: DataFrame) -> DataFrame:
-    """All numbers of those writers whom a regression was held against."""
-    asked = control.where(f"outcome = '{SequenceRegression.code}'").selectExpr(
-        "space", "stream_id AS key", "sender AS other"
-    )
-    return facts_of.as_facts(
-        _numbered(batch).join(F.broadcast(asked.distinct()), ["space", "key", "other"], "left_semi"), "sequence"
-    )
-
-
-def _numbers(batch: DataFrame, carried: DataFrame, spans: DataFrame) -> DataFrame:
-    """The greatest ``seq`` of each space and the greatest ``stream_seq`` of each stream."""
-    streams = numbers.frames_of_streams(batch).withColumnRenamed("greatest", "number")
-    records = spans.selectExpr("space", "'' AS key", "last_at AS at", "last_seq AS number")
-    newly = facts_of.as_facts(streams.withColumn("other", F.lit("")), "frames").unionByName(
-        facts_of.as_facts(records.withColumn("other", F.lit("")), "records")
-    )
-    before = carried.where("topic IN ('records', 'frames')")
-    values = [name for name in tables.AUDIT_FACTS.names if name not in ("space", "topic", "key", "other")]
-    greatest = newly.unionByName(before).groupBy("space", "topic", "key", "other")
-    return greatest.agg(*[F.max(name).alias(name) for name in values]).select(*tables.AUDIT_FACTS.names)

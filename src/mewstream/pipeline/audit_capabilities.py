@@ -4,7 +4,6 @@ from __future__ import annotations
 
 LOOKUPS = {
     "started": ("started", "''", "''"),
-    "begins": ("begins", "''", "''"),
     "roster": ("roster", "if(record = 'frame', NULL, sender)", "''"),
     "invited": ("invited", "if(record = 'frame', NULL, sender)", "''"),
     "grants": ("grant", "if(record = 'frame', NULL, sender)", "''"),
@@ -22,22 +21,24 @@ HELD = f"""concat(
     coalesce(flatten(transform({_NEWEST_GRANTS}, each -> from_json(each.body, '{_LIST}'))), array()))"""
 """The patterns that the sender held, each as JSON."""
 
-_KIND = "if(each LIKE '{%', get_json_object(each, '$.kind'), each)"
+#: The brace is doubled, as in every text that is a part of a query.
+_IS_OBJECT = "each LIKE '{{%'"
+_KIND = f"if({_IS_OBJECT}, get_json_object(each, '$.kind'), each)"
 PATTERNS = rf"""transform({HELD}, each -> named_struct(
     'denies', {_KIND} LIKE '!%',
     'kind', replace(replace(replace(replace(ltrim('!', {_KIND}), '\\', '\\\\'), '%', '\\%'), '_', '\\_'), '*', '%'),
-    'looks', each LIKE '{{%' AND get_json_object(each, '$.payload') IS NOT NULL))"""
+    'looks', {_IS_OBJECT} AND get_json_object(each, '$.payload') IS NOT NULL))"""
 """The same with ``kind`` as a pattern of LIKE, and whether it ``looks`` into the payload. Asked as ``patterns``."""
 
 
 def allows(kind: str) -> str:
     """Whether ``patterns`` allow a kind (SQL). A denial wins over every permission; where the log does not go back to
     the beginning, a grant that is not in it may exist."""
-    relevant = f"filter(patterns, each -> {kind} LIKE each.kind)"
     return f"""CASE
         WHEN length({kind}) > 1024 THEN 'unknown'
-        WHEN NOT exists({relevant}, each -> NOT each.denies) THEN if(was.begins.number = 1, 'no', 'unknown')
-        WHEN exists({relevant}, each -> each.denies AND NOT each.looks) THEN 'no'
-        WHEN exists({relevant}, each -> each.denies) THEN 'unknown'
-        WHEN exists({relevant}, each -> NOT each.denies AND NOT each.looks) THEN 'yes'
-        ELSE 'unknown' END"""
+        ELSE element_at(transform(array(filter(patterns, each -> {kind} LIKE each.kind)), relevant -> CASE
+            WHEN NOT exists(relevant, each -> NOT each.denies) THEN if(is_whole, 'no', 'unknown')
+            WHEN exists(relevant, each -> each.denies AND NOT each.looks) THEN 'no'
+            WHEN exists(relevant, each -> each.denies) THEN 'unknown'
+            WHEN exists(relevant, each -> NOT each.denies AND NOT each.looks) THEN 'yes'
+            ELSE 'unknown' END), 1) END"""

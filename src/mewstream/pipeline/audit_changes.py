@@ -6,10 +6,7 @@ that one. What the gateway does by itself follows from a leave, a join, a condit
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from mewstream.pipeline.audit_facts import ALL_KNOWN, ASSUMED, IS_OPEN, mark
+from mewstream.pipeline.audit_facts import ASSUMED, mark
 from mewstream.protocol import kinds
 
 RECORDS = (
@@ -39,31 +36,34 @@ LOOKUPS = {
 }
 """What must be looked up about a change, beside what every record needs."""
 
-_HERE = f"coalesce(was.receiver.text IN ('here', 'suspended', '{ASSUMED}'), was.begins.number <> 1)"
+_HERE = f"coalesce(was.receiver.text IN ('here', 'suspended', '{ASSUMED}'), NOT is_whole)"
 _SUBJECT = "get_json_object(was.asked.body, '$.subject')"
 
 
 def verdict() -> str:
     """What is wrong with a change, as SQL over a record with :func:`with_causes`; null where nothing is."""
-    wrong = " ".join(
-        f"WHEN record = '{record}' THEN "
-        + mark(
-            record.replace("-", "_"),
-            "breach",
-            "coalesce(participant, sender)",
-            "concat(sender, ' ', flaw)",
-            "cause_seq",
-        )
-        for record in RECORDS
-    )
-    return f"CASE WHEN {ALL_KNOWN} AND flaw IS NOT NULL THEN CASE {wrong} END END"
+    reason = "concat(sender, ' ', flaw)"
+    found = mark("replace(record, '-', '_')", "breach", "coalesce(participant, sender)", reason, "cause_seq")
+    return f"CASE WHEN all_known AND flaw IS NOT NULL THEN {found} END"
 
 
-def with_causes(known: DataFrame, facts: DataFrame, uses: DataFrame) -> DataFrame:
-    """``flaw``: what is wrong with a change; null where nothing is, and for other records."""
-    known = known.withColumn("asked_for", F.expr(_asked_for()))
-    caused = _with_uses(_with_presence_of_owner(known, facts), uses)
-    return caused.withColumn("flaw", F.expr(_flaw())).drop("asked_for", "owner_gone", "used")
+def with_causes(source: str) -> str:
+    """SQL that gives the rows of a source with ``flaw``: what is wrong with a change; null where nothing is, and for
+    other records."""
+    return f"""
+    SELECT * EXCEPT (asked_for, owner_gone, used), {_flaw()} AS flaw
+    FROM (
+        SELECT known.*, {_asked_for()} AS asked_for, gone.ts AS owner_gone, uses.number AS used
+        FROM ({source}) AS known
+        -- Since when the owner was not here, where the gateway acts for an owner who has left.
+        LEFT JOIN (SELECT * FROM facts WHERE topic = 'presence' AND text = 'gone') AS gone
+            ON known.space = gone.space AND known.was.owner.text = gone.key
+            AND known.at > gone.at AND known.at <= gone.until AND known.sender = '{kinds.GATEWAY}'
+        -- How many frames were accepted under the right that is revoked.
+        LEFT JOIN uses
+            ON known.space = uses.space AND known.stream_id = uses.key AND known.participant = uses.other
+            AND known.was.given.at = uses.at
+    )"""
 
 
 def _asked_for() -> str:
@@ -78,31 +78,6 @@ def _asked_for() -> str:
         AND get_json_object(was.asked.body, '$.kind') = CASE {kind} {ends} END
         AND (record = 'stream-opened' OR get_json_object(was.asked.body, '$.stream_id') = stream_id)
         AND (participant IS NULL OR {_SUBJECT} = participant), false)"""
-
-
-def _with_presence_of_owner(known: DataFrame, facts: DataFrame) -> DataFrame:
-    """``owner_gone``: since when the owner was not here. Of use where the gateway acts for an owner who has left."""
-    gone = facts.where("topic = 'presence' AND text = 'gone'").selectExpr(
-        "space", "key AS gone_owner", "at AS gone_at", "until AS gone_until", "ts AS owner_gone"
-    )
-    condition = (
-        (F.col("k.space") == F.col("g.space"))
-        & F.expr("k.was.owner.text = g.gone_owner AND k.at > g.gone_at AND k.at <= g.gone_until")
-        & F.expr(f"k.sender = '{kinds.GATEWAY}'")
-    )
-    return known.alias("k").join(F.broadcast(gone.alias("g")), condition, "left").select("k.*", "g.owner_gone")
-
-
-def _with_uses(known: DataFrame, uses: DataFrame) -> DataFrame:
-    """``used``: how many frames were accepted under the right that is revoked."""
-    counted = uses.selectExpr("space", "key", "other", "at AS right_at", "number AS used")
-    condition = (
-        (F.col("k.space") == F.col("u.space"))
-        & (F.col("k.stream_id") == F.col("u.key"))
-        & (F.col("k.participant") == F.col("u.other"))
-        & F.expr("k.was.given.at = u.right_at")
-    )
-    return known.alias("k").join(F.broadcast(counted.alias("u")), condition, "left").select("k.*", "u.used")
 
 
 def _flaw() -> str:
@@ -126,9 +101,9 @@ def _flaw() -> str:
     return f"""CASE
         WHEN record IN ('frame', 'refused') THEN NULL
         WHEN record = 'stream-opened' THEN CASE
-            WHEN {IS_OPEN} THEN 'opened a stream that was open already'
+            WHEN is_open THEN 'opened a stream that was open already'
             WHEN NOT asked_for THEN 'opened a stream without a request' END
-        WHEN NOT {IS_OPEN} THEN 'changed a stream that was not open'
+        WHEN NOT is_open THEN 'changed a stream that was not open'
         WHEN record = 'stream-started' THEN CASE
             WHEN was.status.text <> 'ready' THEN 'started a stream that was live'
             WHEN sender <> was.owner.text THEN 'started a stream of another'

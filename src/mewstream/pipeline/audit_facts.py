@@ -8,18 +8,24 @@ fact of each thing that is still of use.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from collections.abc import Container, Mapping
 
-from mewstream.pipeline import tables
+from pyspark.sql import DataFrame
+
+from mewstream.pipeline.sql import columns, query, same
+from mewstream.pipeline.tables import AUDIT_FACTS
 
 OPEN = "('ready', 'live')"
 """The states of a stream that exists, for SQL."""
 
-IS_OPEN = f"coalesce(was.status.text IN {OPEN}, false)"
-#: The gateway numbers the streams, so that one can tell whether an unknown one is older than the log.
-ALL_KNOWN = """(was.begins.number = 1 OR coalesce(
-    try_cast(regexp_extract(stream_id, '^stream-([0-9]+)$') AS BIGINT) >= was.begins.bound, false))"""
+#: Rules ask for these again and again; a column is planned once.
+_ASKED_OFTEN = f"""
+    was.begins.number = 1 AS is_whole,
+    coalesce(was.status.text IN {OPEN}, false) AS is_open,
+    -- The gateway numbers the streams, so that one can tell whether an unknown one is older than the log.
+    was.begins.number = 1 OR coalesce(
+        try_cast(regexp_extract(stream_id, '^stream-([0-9]+)$') AS BIGINT) >= was.begins.bound, false) AS all_known
+"""
 
 DETAIL = """
     config struct<participants: map<string, struct<capabilities: array<string>>>>,
@@ -130,192 +136,216 @@ _SAYS: dict[str, tuple[str, ...]] = {
     "read-revoked": (_all(_fact("readers", "stream_id", body=_READERS)),),
 }
 
+KINDS = frozenset({*_SAYS, "frame", "refused", "erased"})
+"""The records that the audit looks at; of others it checks the numbers."""
+
 FAR_AWAY = 1 << 62
 ASSUMED = "assumed"
 """The presence of somebody of whom the log does not say how it began."""
-_SETS = ("grant",)
-"""Topics of which all facts about a key count, and not only the newest."""
-_FIELDS = {"at": "bigint", "seq": "bigint", "ts": "bigint", "other": "string", **_COLUMNS}
-_ANSWER = f"struct<{', '.join(f'{name}: {type}' for name, type in _FIELDS.items())}>"
+_IS_SET = "topic = 'grant'"
+"""Of such a topic all facts about a key count, and not only the newest."""
 
 #: Topics whose facts are of no use once their stream has ended.
-_OF_STREAMS = ("opened", "status", "owner", "readers", "right", "auto", "sequence", "used", "frames")
+_OF_STREAMS = "('opened', 'status', 'owner', 'readers', 'right', 'auto', 'sequence', 'used', 'frames')"
+
+Lookups = Mapping[str, tuple[str, str, str]]
+"""What to look up, by name: a topic, and the key and the other as SQL over a record. Where one is null, nothing is."""
 
 
 def mark(rule: str, severity: str, participant: str, reason: str, evidence: str, verdict: str = "'wrong'") -> str:
-    """What is said of a record, as an SQL struct. ``rule`` and ``severity`` are names, the rest is SQL."""
+    """What is said of a record, as an SQL struct. ``severity`` is a name, the rest is SQL."""
     return (
-        f"named_struct('verdict', {verdict}, 'rule', '{rule}', 'severity', '{severity}', 'participant', {participant}, "
+        f"named_struct('verdict', {verdict}, 'rule', {rule}, 'severity', '{severity}', 'participant', {participant}, "
         f"'reason', {reason}, 'evidence_seq', CAST({evidence} AS BIGINT))"
     )
 
 
-def control_records(batch: DataFrame) -> DataFrame:
+def control_records(records: DataFrame) -> DataFrame:
     """Everything but frames, with ``at`` (its offset), ``micros`` (its time) and ``d`` (its detail)."""
-    return batch.where("record <> 'frame'").select(
-        *("space", "seq", "record", "kind", "sender", "participant", "stream_id", "outcome", "cause_seq", "detail"),
-        F.col("offset").alias("at"),
-        F.expr("unix_micros(ts)").alias("micros"),
-        F.from_json("detail", DETAIL).alias("d"),
-        F.when(F.col("record") == "envelope", F.col("data")).alias("data"),
-    )
+    return query(_CONTROL, fields=DETAIL, records=records)
 
 
-def spans(batch: DataFrame) -> DataFrame:
-    """One row for each space of the batch: which part of its log this is, and how many frames are in it."""
-    opened = (
-        "CASE WHEN record = 'stream-opened' THEN try_cast(regexp_extract(stream_id, '^stream-([0-9]+)$') AS BIGINT) END"
-    )
-    return batch.groupBy("space").agg(
-        F.min("offset").alias("first_at"),
-        F.max("offset").alias("last_at"),
-        F.min_by("seq", "offset").alias("first_seq"),
-        F.max("seq").alias("last_seq"),
-        F.max(F.expr("unix_micros(ts)")).alias("last_ts"),
-        F.min(F.expr("seq - offset")).alias("least_shift"),
-        F.max(F.expr("seq - offset")).alias("greatest_shift"),
-        F.count(F.when(F.col("record") == "frame", 1)).alias("frames"),
-        F.max(F.expr("CASE WHEN record = 'erased' THEN offset END")).alias("erased_at"),
-        F.max(F.expr("CASE WHEN record = 'erased' THEN seq END")).alias("erased_seq"),
-        F.min(F.expr(opened)).alias("first_stream"),
-    )
+_CONTROL = """
+SELECT space, offset AS at, seq, unix_micros(ts) AS micros, record, kind, sender, participant, stream_id, outcome,
+    cause_seq, detail, from_json(detail, '{fields}') AS d, IF(record = 'envelope', data, NULL) AS data
+FROM {records}
+WHERE record <> 'frame'
+"""
 
 
-def facts_in(control: DataFrame, carried: DataFrame, spans: DataFrame) -> DataFrame:
+def facts_in(control: DataFrame, carried: DataFrame, spans: DataFrame, kinds: Container[str]) -> DataFrame:
     """What was known before, and what the control records say, each with ``until``: the offset of the next fact about
     the same thing. Nothing from before a part that was erased."""
-    cases = " ".join(f"WHEN '{name}' THEN concat({', '.join(said)})" for name, said in _SAYS.items())
-    said = control.select(
-        *("space", "at", "seq"),
-        F.col("micros").alias("ts"),
-        F.explode(F.expr(f"CASE record {cases} END")).alias("fact"),
-    ).select("space", "at", "seq", "ts", "fact.*")
-    known = carried.where("topic NOT IN ('begins', 'records')").unionByName(said)
-    erased = F.broadcast(spans.where("erased_at IS NOT NULL").select("space", "erased_at"))
-    lost = (known["space"] == erased["space"]) & (known["at"] <= erased["erased_at"])
-    # Facts are few and asked for often: what they were made from must not be planned again each time.
-    known = known.join(erased, lost, "left_anti").localCheckpoint()
-    begins = _beginnings(spans, carried)
-    facts = known.unionByName(_freed_aliases(known)).unionByName(begins).unionByName(_defaults(known, begins))
-    same = Window.partitionBy("space", "topic", "key", "other").orderBy("at")
-    return facts.withColumn("until", F.coalesce(F.lead("at").over(same), F.lit(FAR_AWAY))).localCheckpoint()
-
-
-def _freed_aliases(known: DataFrame) -> DataFrame:
-    """The end of a stream frees its alias, which the record of the end does not name."""
-    named = known.where("topic = 'opened' AND text IS NOT NULL").select("space", "key", F.col("text").alias("alias"))
-    ended = known.where("topic = 'status' AND text = 'ended'").drop("topic", "text", "held")
-    freed = ended.join(F.broadcast(named), ["space", "key"]).select(
-        *("space", "at", "seq", "ts", "other"), F.col("key").alias("text"), F.col("alias").alias("key")
+    cases = " ".join(f"WHEN '{name}' THEN concat({', '.join(said)})" for name, said in _SAYS.items() if name in kinds)
+    said = query(
+        _KNOWN,
+        said=_SAID if cases else "",
+        kept=_NOT_ERASED if "erased" in kinds else "",
+        cases=cases,
+        names=same(AUDIT_FACTS),
+        fact=columns(AUDIT_FACTS, space="space", at="at", seq="seq", ts="micros", **_OF_FACT),
+        carried=carried,
+        control=control,
+        spans=spans,
     )
-    return as_facts(freed.withColumn("held", F.lit(False)), "alias")
+    return query(
+        _FACTS,
+        unchanged=same(AUDIT_FACTS),
+        freed=_FREED,
+        begun=_BEGUN,
+        assumed=_ASSUMED,
+        # Facts are few and asked for often: what they were made from must not be planned again each time.
+        known=said.localCheckpoint(),
+        carried=carried,
+        spans=spans,
+    ).localCheckpoint()
 
 
-def _beginnings(spans: DataFrame, carried: DataFrame) -> DataFrame:
-    """Since which ``seq`` the log of a space is whole (``number``; 1: always), and the lowest number of a stream that
-    was opened since (``bound``). Older streams, where there were any, are unknown."""
-    before = carried.where("topic = 'begins'").select(
-        "space", F.col("number").alias("begun"), F.col("bound").alias("lowest")
+_OF_FACT = {name: f"fact.{name}" for name in ("topic", "key", "other", *_COLUMNS)}
+_KNOWN = """
+SELECT *
+FROM (
+    SELECT {names} FROM {carried} WHERE topic NOT IN ('begins', 'records')
+    {said}
+) AS known
+{kept}
+"""
+_SAID = """
+UNION ALL
+SELECT {fact} FROM (SELECT space, at, seq, micros, explode(CASE record {cases} END) AS fact FROM {control})
+"""
+_NOT_ERASED = "LEFT ANTI JOIN {spans} AS spans ON known.space = spans.space AND known.at <= spans.erased_at"
+
+#: A log is whole since a ``seq`` (``number``; 1: always), and ``bound`` is the lowest number of a stream that was opened
+#: since: older streams, where there were any, are unknown. The end of a stream frees its alias, which the record of the
+#: end does not name. Whoever has a right was not paused before the log says so; and who was here before the log begins
+#: is assumed to be here until it says otherwise.
+_FACTS = f"""
+WITH begins AS (
+    SELECT space, greatest(coalesce(begun, first_seq), coalesce(erased_seq + 1, 0)) AS number,
+        least(lowest, first_stream) AS bound
+    FROM {{spans}}
+    FULL OUTER JOIN (SELECT space, number AS begun, bound AS lowest FROM {{carried}} WHERE topic = 'begins')
+        USING (space)
+),
+holders AS (SELECT DISTINCT space, other AS holder FROM {{known}} WHERE topic = 'right' AND held),
+named AS (SELECT space, key, text AS alias FROM {{known}} WHERE topic = 'opened' AND text IS NOT NULL),
+ended AS (SELECT space, key, at, seq, ts FROM {{known}} WHERE topic = 'status' AND text = 'ended')
+SELECT *, coalesce(lead(at) OVER (PARTITION BY space, topic, key, other ORDER BY at), {FAR_AWAY}) AS until
+FROM (
+    SELECT {{unchanged}} FROM {{known}}
+    UNION ALL
+    SELECT {{freed}} FROM ended JOIN named USING (space, key)
+    UNION ALL
+    SELECT {{begun}} FROM begins
+    UNION ALL
+    SELECT {{assumed}}
+    FROM (
+        SELECT space, holder, explode(IF(number = 1, array('pause'), array('pause', 'presence'))) AS topic
+        FROM holders JOIN begins USING (space)
     )
-    begins = "greatest(coalesce(begun, first_seq), coalesce(erased_seq + 1, 0)) AS number"
-    return as_facts(
-        spans.join(before, "space", "full_outer").selectExpr(
-            *("space", "'' AS key", "'' AS other", "CAST(-1 AS BIGINT) AS at"),
-            *(begins, "least(lowest, first_stream) AS bound"),
-        ),
-        "begins",
-    )
+)
+"""
+_FREED = columns(
+    AUDIT_FACTS,
+    space="space",
+    topic="'alias'",
+    key="alias",
+    other="''",
+    at="at",
+    seq="seq",
+    ts="ts",
+    held="false",
+    text="key",
+)
+_BEGUN = columns(
+    AUDIT_FACTS,
+    space="space",
+    topic="'begins'",
+    key="''",
+    other="''",
+    at="-1",
+    held="true",
+    number="number",
+    bound="bound",
+)
+_ASSUMED = columns(
+    AUDIT_FACTS,
+    space="space",
+    topic="topic",
+    key="holder",
+    other="''",
+    at="-1",
+    held="topic = 'presence'",
+    text=f"IF(topic = 'presence', '{ASSUMED}', NULL)",
+)
 
 
-def _defaults(known: DataFrame, begins: DataFrame) -> DataFrame:
-    """Whoever has a right was not paused before the log says so; and who was here before the log begins is assumed to
-    be here until it says otherwise."""
-    holders = known.where("topic = 'right' AND held").selectExpr("space", "other AS key", "'' AS other").distinct()
-    before = holders.withColumn("at", F.lit(-1).cast("bigint"))
-    here = before.join(F.broadcast(begins.where("number <> 1").select("space")), "space", "left_semi")
-    return as_facts(before.withColumn("held", F.lit(False)), "pause").unionByName(
-        as_facts(here.withColumn("text", F.lit(ASSUMED)), "presence")
-    )
-
-
-def as_facts(rows: DataFrame, topic: str) -> DataFrame:
-    """Rows with some of the columns of a fact, as facts. They hold unless they say otherwise."""
-    values = {"topic": F.lit(topic), "held": F.lit(True)}
-    for column in tables.AUDIT_FACTS.columns:
-        if column.name not in rows.columns and column.name not in values:
-            values[column.name] = F.lit(None).cast(column.type)
-    missing = {name: value for name, value in values.items() if name not in rows.columns}
-    return rows.withColumns(missing).select(*tables.AUDIT_FACTS.names)
-
-
-def as_of(facts: DataFrame, records: DataFrame, lookups: dict[str, tuple[str, str, str]]) -> DataFrame:
-    """``records`` (which have ``space`` and ``at``) with ``was``: by name, the newest fact before the record.
-
-    ``lookups`` says for each name the topic, and the key and the other as SQL over the record; where one is null,
-    nothing is looked up. The answer ``all`` has every fact about a key, of topics that are sets (``grant``).
-    """
+def as_of(lookups: Lookups) -> str:
+    """SQL that gives the rows of ``looked_at`` (which have ``space`` and ``at``) with ``was``: by name, the newest of
+    ``said`` before the record. Of topics that are sets, ``all`` has every fact about the key. ``is_whole``: the log has
+    its beginning; ``is_open``: the stream exists; ``all_known``: all that ever happened to it is in the log."""
     asked = ", ".join(
         f"named_struct('name', '{name}', 'topic', '{topic}', 'key', {key}, 'slot', {other})"
         for name, (topic, key, other) in lookups.items()
     )
-    questions = (
-        records.select("space", "at", F.explode(F.expr(f"array({asked})")).alias("asked"))
-        .select("space", "at", "asked.*", F.lit(0).alias("rank"), F.lit(None).cast(_ANSWER).alias("fact"))
-        .where("key IS NOT NULL AND slot IS NOT NULL")
-    )
-    topics = {topic for topic, _, _ in lookups.values()}
-    known = facts.where(F.col("topic").isin(*topics)).select(
-        *("space", "at"),
-        F.lit(None).cast("string").alias("name"),
-        *("topic", "key"),
-        F.when(F.col("topic").isin(*_SETS), F.lit("")).otherwise(F.col("other")).alias("slot"),
-        F.lit(1).alias("rank"),
-        F.struct(*_FIELDS).cast(_ANSWER).alias("fact"),
-    )
-    before = (
-        Window.partitionBy("space", "topic", "key", "slot")
-        .orderBy("at", "rank")
-        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    )
-    of_set = F.when(F.col("topic").isin(*_SETS), F.col("fact"))
-    answers = (
-        known.unionByName(questions)
-        .select(
-            *("space", "at", "name", "rank"),
-            F.last("fact", ignorenulls=True).over(before).alias("fact"),
-            F.collect_list(of_set).over(before).alias("all"),
+    topics = "', '".join(sorted({topic for topic, _, _ in lookups.values()}))
+    return f"""
+    SELECT *, {_ASKED_OFTEN}
+    FROM (
+        SELECT whole.*, was
+        FROM (
+        SELECT map_from_entries(collect_list(struct(name, struct(fact.*, `all`)))) AS was, first(whole, true) AS whole
+        FROM (
+            SELECT space, at, name, whole, last(fact, true) OVER before AS fact,
+                collect_list(IF({_IS_SET}, fact, NULL)) OVER before AS `all`
+            FROM (
+                -- The first question takes the record along, so that it comes back together with the answers.
+                SELECT space, at, asked.*, 0 AS rank, NULL AS fact, IF(place = 0, whole, NULL) AS whole
+                FROM (
+                    SELECT space, at, struct(*) AS whole, posexplode(array({asked})) AS (place, asked)
+                    FROM looked_at
+                )
+                WHERE asked.key IS NOT NULL AND asked.slot IS NOT NULL
+                UNION ALL
+                SELECT space, at, NULL, topic, key, IF({_IS_SET}, '', other), 1,
+                    struct(at, seq, ts, other, {", ".join(_COLUMNS)}), NULL
+                FROM said
+                WHERE topic IN ('{topics}')
+            )
+            WINDOW before AS (
+                PARTITION BY space, topic, key, slot
+                ORDER BY at, rank ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            )
         )
-        .where("rank = 0")
-        .select("space", "at", F.struct("name", F.struct("fact.*", "all").alias("answer")).alias("answer"))
-    )
-    whole = records.select("space", "at", F.struct("*").alias("whole"))
-    return (
-        # The record comes together with its answers, in one go.
-        answers.unionByName(whole, allowMissingColumns=True)
-        .groupBy("space", "at")
-        .agg(
-            F.map_from_entries(F.collect_list("answer")).alias("was"),
-            F.first("whole", ignorenulls=True).alias("whole"),
+        WHERE name IS NOT NULL
+        GROUP BY space, at
         )
-        .select("whole.*", "was")
-    )
+    )"""
 
 
-def carry(facts: DataFrame) -> DataFrame:
-    """The newest fact of each thing, without those that nothing depends on any longer, and without assumptions."""
-    same = Window.partitionBy("space", "topic", "key", "other")
-    newest = (
-        facts.where("at >= 0 OR topic = 'begins'")
-        .withColumn("newest", F.max("at").over(same))
-        .withColumn(
-            "started", F.max(F.when(F.col("topic") == "started", F.col("seq"))).over(Window.partitionBy("space"))
-        )
-        .where("at = newest")
+def carry(facts: DataFrame, more: str, **given: DataFrame) -> DataFrame:
+    """The newest fact of each thing, without those that nothing depends on any longer, and without assumptions.
+    ``more`` is SQL of facts about what was counted, in place of those of before."""
+    return query(_CARRY, more=more, unchanged=same(AUDIT_FACTS), facts=facts, **given)
+
+
+_CARRY = f"""
+SELECT {{unchanged}}
+FROM (
+    SELECT *,
+        max(at) OVER (PARTITION BY space, topic, key, other) AS newest,
+        max(IF(topic = 'started', seq, NULL)) OVER (PARTITION BY space) AS started
+    FROM (
+        SELECT {{unchanged}} FROM {{facts}}
+        WHERE topic NOT IN ('used', 'sequence', 'frames') AND (at >= 0 OR topic = 'begins')
+        UNION ALL
+        {{more}}
     )
-    ended = newest.where("topic = 'status' AND text = 'ended'").select("space", "key")
-    of_streams = newest.where(F.col("topic").isin(*_OF_STREAMS))
-    others = newest.where(
-        ~F.col("topic").isin(*_OF_STREAMS) & F.expr("held AND (topic <> 'roster' OR number = started)")
-    )
-    open_streams = of_streams.join(F.broadcast(ended), ["space", "key"], "left_anti").select(*newest.columns)
-    return open_streams.unionByName(others).select(*tables.AUDIT_FACTS.names)
+) AS kept
+LEFT ANTI JOIN (
+    SELECT space, key FROM {{facts}} WHERE topic = 'status' AND text = 'ended' AND until = {FAR_AWAY}
+) AS ended
+    ON topic IN {_OF_STREAMS} AND kept.space = ended.space AND kept.key = ended.key
+WHERE at = newest AND (topic IN {_OF_STREAMS} OR held AND (topic <> 'roster' OR number = started))
+"""

@@ -1,106 +1,207 @@
 """Numbers without holes: ``seq`` in a space, ``stream_seq`` in a stream.
 
-Each number must be one more than the greatest before it. Ordering four million rows by space or stream with all their
+Each number must be one more than the greatest before it. Ordering millions of rows by space or stream with all their
 names is dear, so that a cheap screen comes first, which may suspect too much and never too little; only what it
 suspects is looked at in full.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from mewstream.pipeline.audit_facts import mark
-
-
-def marks_of_records(batch: DataFrame, carried: DataFrame, spans: DataFrame, *, screen: bool) -> DataFrame:
-    """Gaps and repeats of ``seq``."""
-    known = spans.join(F.broadcast(_last(carried, "records").drop("key")), "space", "left")
-    if screen:
-        # Where a space has its part of the journal for itself, seq and offset go on side by side.
-        known = known.where("least_shift <> greatest_shift OR first_seq <> last + 1")
-    rows = batch.select("space", "seq", "ts", F.col("offset").alias("at"), F.lit(None).cast("string").alias("key"))
-    return _marks(rows.join(F.broadcast(known.select("space", "last")), "space"), "seq", "records of the space")
-
-
-def marks_of_frames(
-    batch: DataFrame, carried: DataFrame, facts: DataFrame, begins: DataFrame, *, screen: bool
-) -> DataFrame:
-    """Gaps and repeats of ``stream_seq``, as long as a stream is open: what comes later is not numbered at all."""
-    frames = batch.where("record = 'frame'")
-    lives = (
-        facts.where("topic IN ('opened', 'status')")
-        .groupBy("space", "key")
-        .agg(
-            F.max(F.expr("topic = 'opened'")).alias("opened"),
-            F.max(F.expr("CASE WHEN topic = 'status' AND text = 'ended' THEN at END")).alias("ended_at"),
-        )
-    )
-    streams = (
-        frames_of_streams(batch)
-        .join(F.broadcast(_last(carried, "frames")), ["space", "key"], "left")
-        .join(F.broadcast(lives), ["space", "key"], "left")
-        .join(F.broadcast(begins), "space")
-        .where(f"coalesce(opened, false) OR NOT {KNOWN}")
-        # A stream that was opened in this log begins at 1. Of an older one any number may be the first.
-        .withColumn("last", F.expr("coalesce(last, CASE WHEN opened THEN 0 END)"))
-    )
-    if screen:
-        streams = (
-            streams.withColumn("stream", F.xxhash64("space", "key"))
-            .join(F.broadcast(_screened(frames)), "stream")
-            .where("breaks > 0 OR first <> last + 1")
-        )
-    rows = frames.select(
-        "space", "seq", "ts", F.col("offset").alias("at"), F.col("stream_id").alias("key"), "stream_seq"
-    )
-    suspected = rows.join(F.broadcast(streams.select("space", "key", "last", "ended_at")), ["space", "key"])
-    return _marks(suspected.where("ended_at IS NULL OR at < ended_at"), "stream_seq", "frames of the stream")
-
-
-def _screened(frames: DataFrame) -> DataFrame:
-    """For each stream, by a hash of its name, its first number and how often the next was not one more."""
-    hashed = frames.select(F.xxhash64("space", "stream_id").alias("stream"), F.col("offset").alias("at"), "stream_seq")
-    before = F.lag("stream_seq").over(Window.partitionBy("stream").orderBy("at"))
-    return (
-        hashed.withColumn("before", before)
-        .groupBy("stream")
-        .agg(
-            F.count(F.expr("CASE WHEN before IS NOT NULL AND NOT stream_seq <=> before + 1 THEN 1 END")).alias(
-                "breaks"
-            ),
-            F.max(F.expr("CASE WHEN before IS NULL THEN stream_seq END")).alias("first"),
-        )
-    )
-
+from mewstream.pipeline.audit_tallies import BLOCK
+from mewstream.pipeline.sql import columns, query
+from mewstream.pipeline.tables import AUDIT_FACTS
 
 KNOWN = "(begun = 1 OR coalesce(try_cast(regexp_extract(key, '^stream-([0-9]+)$') AS BIGINT) >= lowest, false))"
 """Whether all that ever happened to the stream ``key`` is in the log, given ``begun`` and ``lowest`` of its space."""
 
 
-def frames_of_streams(batch: DataFrame) -> DataFrame:
-    return (
-        batch.where("record = 'frame'")
-        .groupBy("space", F.col("stream_id").alias("key"))
-        .agg(F.max("stream_seq").alias("greatest"), F.max("offset").alias("at"), F.max("seq").alias("seq"))
-    )
+# -- what is looked at ----------------------------------------------------------------------------
 
 
-def _last(carried: DataFrame, topic: str) -> DataFrame:
-    return carried.where(F.col("topic") == topic).select("space", "key", F.col("number").alias("last"))
+def spaces(spans: DataFrame, carried: DataFrame) -> DataFrame:
+    """The spaces of the batch, each with ``last``: the greatest number before, or null where any may be the first."""
+    return query(_SPACES, spans=spans, carried=carried)
 
 
-def _marks(rows: DataFrame, number: str, what: str) -> DataFrame:
-    """``rows`` have ``last``: the greatest number before them all, or null where any may be the first."""
-    before = Window.partitionBy("space", "key").orderBy("at").rowsBetween(Window.unboundedPreceding, -1)
+def streams(tallies: DataFrame, facts: DataFrame, carried: DataFrame) -> DataFrame:
+    """The streams of the batch, the same, with the offset of their end: what comes later is not numbered at all."""
+    return query(_STREAMS, known=KNOWN, tallies=tallies, facts=facts, carried=carried)
+
+
+def suspected_spaces(spaces: DataFrame, tallies: DataFrame, records: DataFrame) -> DataFrame:
+    """Where a space has its part of the journal for itself, seq and offset go on side by side."""
+    shared = query(_OUT_OF_STEP, spaces=spaces).localCheckpoint()
+    if shared.isEmpty():
+        return shared
+    rows = query(_RECORDS_OF, block=str(BLOCK), spaces=shared, records=records)
+    return query(_SUSPECTED_SPACES, spaces=shared, tallies=tallies, broken=_broken(rows)).localCheckpoint()
+
+
+def suspected_streams(streams: DataFrame, tallies: DataFrame, records: DataFrame) -> DataFrame:
+    rows = query(_FRAMES_OF, block=str(BLOCK), records=records)
+    return query(_SUSPECTED_STREAMS, streams=streams, tallies=tallies, broken=_broken(rows)).localCheckpoint()
+
+
+def _broken(rows: DataFrame) -> DataFrame:
+    """The places at which a number is not one more than the one before. A place is the hash of a name and of a block:
+    to tell rows apart by that alone is cheap, and so is then to order the few that are left."""
+    return query(_BROKEN, rows=rows)
+
+
+_SPACES = """
+SELECT spans.space, first_seq, least_shift, greatest_shift, number AS last
+FROM {spans} AS spans
+LEFT JOIN (SELECT space, number FROM {carried} WHERE topic = 'records') AS before ON spans.space = before.space
+"""
+#: A stream that was opened in this log begins at 1. Of an older one any number may be the first.
+_STREAMS = """
+SELECT space, key AS stream_id, coalesce(number, IF(opened, 0, NULL)) AS last, ended_at
+FROM (SELECT DISTINCT space, stream AS key FROM {tallies} WHERE stream IS NOT NULL)
+JOIN (SELECT space, number AS begun, bound AS lowest FROM {facts} WHERE topic = 'begins') USING (space)
+LEFT JOIN (SELECT space, key, number FROM {carried} WHERE topic = 'frames') USING (space, key)
+LEFT JOIN (
+    SELECT space, key, max(topic = 'opened') AS opened, max(IF(topic = 'status' AND text = 'ended', at, NULL)) AS ended_at
+    FROM {facts}
+    WHERE topic IN ('opened', 'status')
+    GROUP BY space, key
+) USING (space, key)
+WHERE coalesce(opened, false) OR NOT {known}
+"""
+_OUT_OF_STEP = "SELECT space, last FROM {spaces} WHERE least_shift <> greatest_shift OR first_seq <> last + 1"
+_RECORDS_OF = """
+SELECT /*+ BROADCAST(spaces) */ xxhash64(records.space, offset DIV {block}) AS place, offset AS at, seq AS number
+FROM {records} AS records LEFT SEMI JOIN {spaces} AS spaces ON records.space = spaces.space
+"""
+_FRAMES_OF = """
+SELECT xxhash64(space, stream_id, offset DIV {block}) AS place, offset AS at, stream_seq AS number
+FROM {records}
+WHERE record = 'frame'
+"""
+_BROKEN = """
+SELECT DISTINCT place
+FROM (SELECT place, number, lag(number) OVER (PARTITION BY place ORDER BY at) AS before FROM {rows})
+WHERE before IS NOT NULL AND NOT number <=> before + 1
+"""
+_SUSPECTED_SPACES = """
+WITH blocks AS (
+    SELECT space, block, min_by(first_seq, first_at) AS first, max(last_seq) AS greatest
+    FROM {tallies}
+    GROUP BY space, block
+)
+SELECT space, any_value(last) AS last
+FROM (
+    SELECT spaces.*, xxhash64(spaces.space, block) AS place, first,
+        coalesce(lag(greatest) OVER (PARTITION BY spaces.space ORDER BY block), last) AS before
+    FROM {spaces} AS spaces JOIN blocks ON spaces.space = blocks.space
+) AS chained
+LEFT JOIN {broken} AS broken ON chained.place = broken.place
+WHERE broken.place IS NOT NULL OR before IS NOT NULL AND NOT first <=> before + 1
+GROUP BY space
+"""
+_SUSPECTED_STREAMS = """
+WITH blocks AS (
+    SELECT space, stream, block, min_by(first_number, first_at) AS first, max(greatest) AS greatest
+    FROM {tallies}
+    WHERE stream IS NOT NULL
+    GROUP BY space, stream, block
+)
+SELECT space, stream_id, any_value(last) AS last, any_value(ended_at) AS ended_at
+FROM (
+    SELECT streams.*, xxhash64(streams.space, stream_id, block) AS place, first,
+        coalesce(lag(greatest) OVER (PARTITION BY streams.space, stream_id ORDER BY block), last) AS before
+    FROM {streams} AS streams JOIN blocks ON streams.space = blocks.space AND stream_id = stream
+) AS chained
+LEFT JOIN {broken} AS broken ON chained.place = broken.place
+WHERE broken.place IS NOT NULL OR before IS NOT NULL AND NOT first <=> before + 1
+GROUP BY space, stream_id
+"""
+
+# -- what is said ---------------------------------------------------------------------------------
+
+OF_RECORDS = """
+SELECT space, at, seq, ts, CAST(NULL AS STRING) AS stream_id, {found} AS found
+FROM (
+    SELECT /*+ BROADCAST(spaces) */ records.space, offset AS at, seq, ts, greatest(last, max(seq) OVER (
+        PARTITION BY records.space ORDER BY offset ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS before
+    FROM {records} AS records JOIN {spaces} AS spaces ON records.space = spaces.space
+)
+WHERE NOT seq <=> before + 1 AND before IS NOT NULL
+"""
+OF_FRAMES = """
+SELECT space, at, seq, timestamp_micros(micros) AS ts, stream_id, {found} AS found
+FROM (
+    SELECT /*+ BROADCAST(streams) */ frames.space, frames.stream_id, at, seq, micros, stream_seq,
+        greatest(last, max(stream_seq) OVER (PARTITION BY frames.space, frames.stream_id
+            ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS before
+    FROM {frames} AS frames JOIN {streams} AS streams
+        ON frames.space = streams.space AND frames.stream_id = streams.stream_id
+    WHERE ended_at IS NULL OR at < ended_at
+)
+WHERE NOT stream_seq <=> before + 1 AND before IS NOT NULL
+"""
+
+
+def verdict(number: str, what: str) -> str:
+    """What is said of a number that is not one more than the greatest ``before`` it, as SQL."""
     reason = f"concat('{number} is ', {number}, ', expected ', before + 1, ': the {what} have no gaps')"
-    found = " ".join(
-        f"WHEN {condition} THEN {mark(f'{number}_{name}', 'flaw', 'CAST(NULL AS STRING)', reason, 'NULL')}"
-        for name, condition in (("gap", f"{number} > before"), ("repeat", "true"))
+    rule = f"if({number} > before, '{number}_gap', '{number}_repeat')"
+    return mark(rule, "flaw", "CAST(NULL AS STRING)", reason, "NULL")
+
+
+# -- what is left to the next batch ---------------------------------------------------------------
+
+GREATEST = """
+SELECT {greatest}
+FROM (
+    SELECT space, topic, key, max(at) AS at, max(seq) AS seq, max(number) AS number
+    FROM (
+        SELECT space, 'frames' AS topic, stream AS key, last_at AS at, last_seq AS seq, greatest AS number
+        FROM {tallies}
+        WHERE stream IS NOT NULL
+        UNION ALL
+        SELECT space, 'records', '', last_at, NULL, last_seq FROM {tallies}
+        UNION ALL
+        SELECT space, topic, key, at, seq, number FROM {carried} WHERE topic IN ('records', 'frames')
     )
-    return (
-        rows.withColumn("before", F.max(number).over(before))
-        .withColumn("before", F.expr("greatest(last, before)"))
-        .where(f"before IS NOT NULL AND NOT {number} <=> before + 1")
-        .selectExpr("space", "at", "seq", "ts", "key AS stream_id", f"CASE {found} END AS found")
-    )
+    GROUP BY space, topic, key
+)
+"""
+"""As facts: the greatest ``seq`` of each space and the greatest ``stream_seq`` of each stream."""
+OF_GREATEST = columns(
+    AUDIT_FACTS,
+    space="space",
+    topic="topic",
+    key="key",
+    other="''",
+    at="at",
+    seq="seq",
+    held="true",
+    number="number",
+)
+SEQUENCES = """
+SELECT {sequence}
+FROM (
+    SELECT space, stream AS key, sender AS other, max(numbered_at) AS at, max_by(numbered_seq, numbered_at) AS seq,
+        max_by(sequence, numbered_at) AS number
+    FROM {tallies}
+    WHERE numbered_at IS NOT NULL
+    GROUP BY space, stream, sender
+)
+UNION ALL
+SELECT {unchanged} FROM {facts} WHERE topic = 'sequence'
+"""
+"""As facts: the last number of each writer of a stream."""
+OF_SEQUENCE = columns(
+    AUDIT_FACTS,
+    space="space",
+    topic="'sequence'",
+    key="key",
+    other="other",
+    at="at",
+    seq="seq",
+    held="true",
+    number="number",
+)

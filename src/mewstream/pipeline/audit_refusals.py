@@ -7,11 +7,8 @@ refusals was summed up to is not judged again; the first of them was.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from mewstream.pipeline import audit_capabilities as capabilities
-from mewstream.pipeline.audit_facts import ALL_KNOWN, IS_OPEN, OPEN, mark
+from mewstream.pipeline.audit_facts import OPEN, mark
 from mewstream.protocol import kinds
 from mewstream.protocol.errors import (
     CapabilityViolation,
@@ -72,31 +69,26 @@ _PRESENT = "('here', 'suspended')"
 def verdict() -> str:
     """Whether a refusal was right, as SQL over a record with :func:`with_counts`."""
     reason = "concat(kind, ' was refused with ', outcome, ', and nothing in the log justifies it: ', d.message)"
-    evidence = f"if({IS_OPEN}, coalesce(was.held.seq, was.status.seq), NULL)"
-    return mark("refusal", "flaw", "sender", reason, evidence, f"coalesce({_verdict()}, 'unjudged')")
+    evidence = f"if(is_open, coalesce(was.held.seq, was.status.seq), NULL)"
+    return mark("'refusal'", "flaw", "sender", reason, evidence, f"coalesce({_verdict()}, 'unjudged')")
 
 
-def with_counts(known: DataFrame, refused: DataFrame, facts: DataFrame) -> DataFrame:
-    """``reached``: how many there were of what a limit bounds; null for limits that the log cannot tell about."""
-    limited = refused.where(f"outcome = '{LimitExceeded.code}'").selectExpr(
-        "space", "at", "d.details.limit AS limit", "stream_id"
-    )
-    there = facts.where("topic IN ('status', 'right')").selectExpr(
-        "space AS t_space", "topic", "key", "text", "held", "at AS since", "until"
-    )
-    counted = (
-        limited.join(
-            F.broadcast(there),
-            (F.col("space") == F.col("t_space"))
-            & F.expr(
-                f"at > since AND at <= until AND ((limit = 'streams_per_space' AND topic = 'status' AND text IN {OPEN})"
-                " OR (limit = 'writers_per_stream' AND topic = 'right' AND held AND key = stream_id))"
-            ),
-        )
-        .groupBy("space", "at")
-        .agg(F.count("*").alias("reached"))
-    )
-    return known.join(F.broadcast(counted), ["space", "at"], "left")
+def with_counts() -> str:
+    """SQL of the refusals of stream operations, with ``reached``: how many there were of what a limit bounds; null for
+    limits that the log cannot tell about."""
+    return f"""
+    SELECT * EXCEPT (counted_space, counted_at), {SUBJECT} AS subject
+    FROM control
+    LEFT JOIN (
+        SELECT control.space AS counted_space, control.at AS counted_at, count(*) AS reached
+        FROM control JOIN facts
+            ON control.space = facts.space AND control.at > facts.at AND control.at <= facts.until
+            AND ((d.details.limit = 'streams_per_space' AND topic = 'status' AND text IN {OPEN})
+                OR (d.details.limit = 'writers_per_stream' AND topic = 'right' AND held AND key = stream_id))
+        WHERE outcome = '{LimitExceeded.code}' AND {OF_STREAMS}
+        GROUP BY control.space, control.at
+    ) ON space = counted_space AND at = counted_at
+    WHERE {OF_STREAMS}"""
 
 
 def _verdict() -> str:
@@ -108,29 +100,29 @@ def _verdict() -> str:
             WHEN octet_length(stream_id) >= {_LONGEST_REFERENCE} THEN 'unjudged'
             WHEN kind = '{kinds.STREAM_CLOSE}' AND NOT coalesce(stream_id IN (get_json_object(d.excerpt, '$.stream_id'),
                 get_json_object(d.excerpt, '$.stream.stream_id')), false) THEN 'unjudged'
-            WHEN {IS_OPEN} OR coalesce(was.alias.held, false) THEN 'wrong'
-            WHEN {ALL_KNOWN} THEN 'right' END""",
+            WHEN is_open OR coalesce(was.alias.held, false) THEN 'wrong'
+            WHEN all_known THEN 'right' END""",
         UnauthorizedStreamWrite.code: f"""CASE
-            WHEN NOT {ALL_KNOWN} THEN 'unjudged'
-            WHEN NOT {IS_OPEN} OR kind NOT IN {_WRITERS} THEN 'wrong'
+            WHEN NOT all_known THEN 'unjudged'
+            WHEN NOT is_open OR kind NOT IN {_WRITERS} THEN 'wrong'
             ELSE {_right_if("NOT coalesce(was.held.held, false)")} END""",
         Unauthorized.code: f"""CASE
-            WHEN d.details.expected_from IS NOT NULL OR NOT {ALL_KNOWN} THEN 'unjudged'
-            WHEN NOT {IS_OPEN} OR sender = was.owner.text THEN 'wrong'
+            WHEN d.details.expected_from IS NOT NULL OR NOT all_known THEN 'unjudged'
+            WHEN NOT is_open OR sender = was.owner.text THEN 'wrong'
             WHEN kind IN {_OWNERS} THEN 'right'
             WHEN kind IN {_MANAGERS} THEN CASE manager WHEN 'no' THEN 'right' WHEN 'yes' THEN 'wrong' END
             ELSE 'wrong' END""",
         ParticipantNotFound.code: f"""CASE
             WHEN subject IS NULL THEN 'unjudged'
             WHEN was.subject.text IN {_PRESENT} THEN 'wrong'
-            WHEN was.subject.text = 'gone' OR was.begins.number = 1 THEN 'right' END""",
+            WHEN was.subject.text = 'gone' OR is_whole THEN 'right' END""",
         TargetNotFound.code: f"""CASE
             WHEN subject IS NULL THEN 'unjudged'
             WHEN was.subject.text IN {_PRESENT} OR was.named.number = was.started.seq OR was.invitee.seq IS NOT NULL
                 THEN 'wrong'
-            WHEN was.begins.number = 1 AND size(d.details.targets) = 1 THEN 'right' END""",
+            WHEN is_whole AND size(d.details.targets) = 1 THEN 'right' END""",
         SequenceRegression.code: f"""CASE
-            WHEN NOT {ALL_KNOWN} OR NOT coalesce(was.presence.text IN {_PRESENT}, false) THEN 'unjudged'
+            WHEN NOT all_known OR NOT coalesce(was.presence.text IN {_PRESENT}, false) THEN 'unjudged'
             ELSE {
             _right_if(
                 "was.sequence.seq > was.counting.number AND d.details.last_sequence = was.sequence.number "
@@ -142,16 +134,16 @@ def _verdict() -> str:
         CapabilityViolation.code: f"""CASE
             WHEN kind IN {_OWNERS} OR kind IN {_MANAGERS} OR kind IN {_WRITERS} THEN 'wrong'
             ELSE CASE {capable} WHEN 'no' THEN 'right' WHEN 'yes' THEN 'wrong' END END""",
-        FormatRequired.code: f"""CASE WHEN {ALL_KNOWN} THEN {_right_if(f"{IS_OPEN} AND size({_FORMATS}) > 1")} END""",
+        FormatRequired.code: f"""CASE WHEN all_known THEN {_right_if(f"is_open AND size({_FORMATS}) > 1")} END""",
         FormatViolation.code: f"""CASE
-            WHEN NOT {ALL_KNOWN} THEN 'unjudged'
-            WHEN NOT {IS_OPEN} OR size({_FORMATS}) = 0 THEN 'wrong'
+            WHEN NOT all_known THEN 'unjudged'
+            WHEN NOT is_open OR size({_FORMATS}) = 0 THEN 'wrong'
             WHEN d.details.problems IS NOT NULL THEN
                 if(get_json_object(was.opened.body, '$.validate') <> 'enforce', 'wrong', 'unjudged')
             WHEN array_contains({_FORMATS}, get_json_object(d.excerpt, '$.format_id')) THEN 'wrong'
             WHEN get_json_object(d.excerpt, '$.format_id') IS NOT NULL THEN 'right' END""",
         LimitExceeded.code: f"""CASE
-            WHEN d.details.limit NOT IN {_COUNTED} OR was.begins.number <> 1 THEN 'unjudged'
+            WHEN d.details.limit NOT IN {_COUNTED} OR NOT is_whole THEN 'unjudged'
             WHEN try_cast(get_json_object(was.started.body, concat('$.', d.details.limit)) AS BIGINT) IS NOT NULL THEN
                 {
             _right_if(
@@ -175,12 +167,12 @@ def _invalid_operation() -> str:
     named = "get_json_object(d.excerpt, '$.participant_id')"
     expiry = "unix_micros(try_to_timestamp(get_json_object(d.excerpt, '$.conditions.expires_at')))"
     return f"""CASE
-        WHEN d.details.status IS NOT NULL THEN if({ALL_KNOWN}, {_right_if(not_now)}, 'unjudged')
+        WHEN d.details.status IS NOT NULL THEN if(all_known, {_right_if(not_now)}, 'unjudged')
         WHEN d.message LIKE 'you are paused%' THEN
-            if(was.begins.number = 1 OR was.pause.seq IS NOT NULL, {_right_if(_PAUSED)}, 'unjudged')
-        WHEN NOT {ALL_KNOWN} OR {named} IS NULL THEN 'unjudged'
-        WHEN kind = '{kinds.REVOKE_WRITE}' THEN {_right_if(f"{IS_OPEN} AND {named} = was.owner.text")}
-        WHEN kind = '{kinds.GRANT_WRITE}' AND {IS_OPEN} THEN CASE
+            if(is_whole OR was.pause.seq IS NOT NULL, {_right_if(_PAUSED)}, 'unjudged')
+        WHEN NOT all_known OR {named} IS NULL THEN 'unjudged'
+        WHEN kind = '{kinds.REVOKE_WRITE}' THEN {_right_if(f"is_open AND {named} = was.owner.text")}
+        WHEN kind = '{kinds.GRANT_WRITE}' AND is_open THEN CASE
             WHEN {named} = was.owner.text OR {expiry} <= micros THEN 'right'
             WHEN {expiry} > micros THEN 'wrong' END
         END"""

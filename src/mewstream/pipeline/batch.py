@@ -136,7 +136,8 @@ class _Derivation:
         self.work = work
         self.additions = [summary.of_records(stats)]
         self.spaces = query(_SPACES, stats=stats).localCheckpoint()
-        self.control = control_records(records).localCheckpoint()
+        self.others = records.where("record <> 'frame'").localCheckpoint()
+        self.control = control_records(self.others).localCheckpoint()
         self.lives = query(_LIVING, carried=batch.carried(t.STREAMS))
         if counted.any(STREAM_RECORDS):
             self.lives = streams.lives(self.control, batch.carried(t.STREAMS)).localCheckpoint()
@@ -145,7 +146,7 @@ class _Derivation:
             self.rights = authorizations(self.control, self.rights).localCheckpoint()
 
     def run(self) -> None:
-        self._audit()
+        self.work.start(self._audit)
         self._facts()
         self._sessions()
         if "frame" in self.counted.kinds:
@@ -162,11 +163,14 @@ class _Derivation:
         self._summary()
 
     def _audit(self) -> None:
-        judged = audit.judge(self.records, self.batch.carried(t.AUDIT_FACTS))
-        self.work.release_later(*judged.shared)
-        self.work.start(self._write_audit, judged)
-
-    def _write_audit(self, judged: audit.Judged) -> None:
+        kinds = self.counted.kinds
+        judged = audit.judge(
+            self.records,
+            self.batch.carried(t.AUDIT_FACTS),
+            control=self.others,
+            frames=kinds.get("frame", 0),
+            kinds=kinds.keys(),
+        )
         marks = judged.marks.localCheckpoint()
         self.batch.append(t.AUDIT, audit.findings(marks))
         self.batch.replace(t.AUDIT_FACTS, judged.carried)
@@ -307,11 +311,7 @@ class _Work:
     def __init__(self, spark: SparkSession, pool: ThreadPoolExecutor) -> None:
         self._spark = spark
         self._pool = pool
-        self._kept: list[DataFrame] = []
         self._running: list[Future[None]] = []
-
-    def release_later(self, *kept: DataFrame) -> None:
-        self._kept += kept
 
     def start(self, write: Callable[..., None], *arguments: Any) -> None:
         # With the properties of this thread, so that stopping the query stops these jobs too.
@@ -322,16 +322,8 @@ class _Work:
         for each in running:
             each.result()
 
-    def release(self) -> None:
-        for rows in self._kept:
-            rows.unpersist()
-
 
 @contextlib.contextmanager
 def _at_work(spark: SparkSession) -> Iterator[_Work]:
     with ThreadPoolExecutor(_WRITERS, thread_name_prefix="tables") as pool:
-        work = _Work(spark, pool)
-        try:
-            yield work
-        finally:
-            work.release()
+        yield _Work(spark, pool)

@@ -28,7 +28,7 @@ from mewstream.pipeline import audit_frames as frames_of
 from mewstream.pipeline import audit_numbers as numbers
 from mewstream.pipeline import audit_refusals as refusals
 from mewstream.pipeline import audit_tallies as tallies_of
-from mewstream.pipeline.sql import query
+from mewstream.pipeline.sql import filled, query
 from mewstream.pipeline.tables import AUDIT
 from mewstream.protocol import kinds as kinds_of_messages
 from mewstream.protocol.errors import SequenceRegression
@@ -68,8 +68,8 @@ def judge(
     """Judge a batch, whose rows of each space follow on those that ``carried`` is from.
 
     Where somebody knows: ``control`` are its rows that are no frames, ``frames`` is how many frames it has, and
-    ``kinds`` are the records that it has; rules for others are left out. Facts are gathered, and the frames of a large
-    batch screened, here and now; all else when the results are asked for.
+    ``kinds`` are the records that it has; rules for others are left out. What is looked up is looked up here and now,
+    and what is said of it when the results are asked for.
     """
     kinds = facts_of.KINDS if kinds is None else kinds
     screen = frames is None or frames >= _WORTH_SCREENING
@@ -77,7 +77,12 @@ def judge(
     tallies = tallies_of.tallies(batch, fine=screen)
     spans = tallies_of.spans(tallies)
     facts = facts_of.facts_in(control, carried, spans, kinds)
-    looked = (_screened if screen else _all_of)(batch, carried, control, facts, tallies, spans)
+    spaces, streams = numbers.spaces(spans, carried), numbers.streams(tallies, facts, carried)
+    if screen:
+        looked = _screened(batch, control, facts, tallies, spans, spaces, streams)
+    else:
+        everything = frames_of.frames_of(batch).localCheckpoint()
+        looked = _Looked(everything, everything, spaces, streams)
     used = frames_of.uses(looked.frames, facts).localCheckpoint()
     marks = query(
         _MARKS,
@@ -85,15 +90,17 @@ def judge(
         uses=frames_of.TOTALS,
         total=frames_of.TOTAL,
         overdrawn=frames_of.overdrawn(),
-        of_records=numbers.OF_RECORDS.replace("{found}", numbers.verdict("seq", "records of the space")),
-        of_frames=numbers.OF_FRAMES.replace("{found}", numbers.verdict("stream_seq", "frames of the stream")),
+        of_records=filled(numbers.OF_RECORDS, found=numbers.verdict("seq", "records of the space")),
+        of_frames=filled(numbers.OF_FRAMES, found=numbers.verdict("stream_seq", "frames of the stream")),
         known=numbers.KNOWN,
         records=batch,
-        control=control,
+        known_before=_known(kinds, control, facts, looked),
         facts=facts,
         tallies=tallies,
         used=used,
-        **looked._asdict(),
+        frames=looked.frames,
+        spaces=looked.spaces,
+        streams=looked.streams,
     )
     left = facts_of.carry(
         facts,
@@ -108,30 +115,19 @@ def judge(
     return Judged(marks, left)
 
 
-def _all_of(
-    batch: DataFrame,
-    carried: DataFrame,
-    control: DataFrame,
-    facts: DataFrame,
-    tallies: DataFrame,
-    spans: DataFrame,
-) -> _Looked:
-    frames = frames_of.frames_of(batch).localCheckpoint()
-    return _Looked(frames, frames, numbers.spaces(spans, carried), numbers.streams(tallies, facts, carried))
-
-
 def _screened(
     batch: DataFrame,
-    carried: DataFrame,
     control: DataFrame,
     facts: DataFrame,
     tallies: DataFrame,
     spans: DataFrame,
+    spaces: DataFrame,
+    streams: DataFrame,
 ) -> _Looked:
-    spaces = numbers.suspected_spaces(numbers.spaces(spans, carried), tallies, batch)
-    streams = numbers.suspected_streams(numbers.streams(tallies, facts, carried), tallies, batch)
+    """What is suspected, which is little: to find it is the dearest part of the audit, and once is enough."""
+    spaces = numbers.suspected_spaces(spaces, tallies, batch)
+    streams = numbers.suspected_streams(streams, tallies, batch)
     allowed = frames_of.allowed(facts, spans).localCheckpoint()
-    # They are few, and to find them is the dearest part of the audit: once is enough.
     frames = frames_of.worth_a_look(
         frames_of.frames_of(batch), tallies, allowed, facts, control, streams
     ).localCheckpoint()
@@ -139,13 +135,15 @@ def _screened(
 
 
 _MARKS = """
-WITH control AS (SELECT * FROM {control}),
-facts AS (SELECT * FROM {facts}),
+WITH facts AS (SELECT * FROM {facts}),
 uses AS ({uses})
 SELECT space, at, seq, ts, stream_id, found.*, 1L AS n
 FROM (
     {judged}
-    SELECT space, at, seq, timestamp_micros(micros) AS ts, stream_id, {overdrawn} AS found FROM {used} WHERE used > bound
+    UNION ALL
+    SELECT space, at, seq, timestamp_micros(micros) AS ts, stream_id, {overdrawn} AS found
+    FROM {used}
+    WHERE used > bound
     UNION ALL
     {of_records}
     UNION ALL
@@ -195,53 +193,75 @@ SELECT space, at, seq, micros, record, kind, sender, stream_id, participant, out
     subject, reached
 FROM ({refused})
 """
-_SAID = f"""
+_SAID = """
 UNION ALL
 SELECT frames.space, 'sequence', stream_id, sender, at, seq, NULL, true, NULL, sequence, NULL, NULL, NULL
-FROM {{frames}} AS frames LEFT SEMI JOIN control
+FROM {frames} AS frames LEFT SEMI JOIN control
     ON frames.space = control.space AND frames.stream_id = control.stream_id AND frames.sender = control.sender
-    AND outcome = '{SequenceRegression.code}'
+    AND outcome = '{regression}'
 WHERE sequence IS NOT NULL
 """
 
 
-def _judged(kinds: Collection[str]) -> str:
-    """SQL of what is said of frames, changes and refusals, each by the state just before it."""
+_WITH_PATTERNS = """(
+    SELECT *, {manager} AS manager
+    FROM (SELECT *, IF(record = 'frame', NULL, {patterns}) AS patterns FROM {known_before})
+)"""
+_JUDGED = """
+SELECT space, at, seq, timestamp_micros(micros) AS ts, stream_id, CASE {verdicts} END AS found FROM {source}
+"""
+_KNOWN = """
+WITH control AS (SELECT * FROM {control}),
+facts AS (SELECT * FROM {facts}),
+looked_at AS ({looked_at}),
+said AS (SELECT * FROM facts {sequences})
+{as_of}
+"""
+
+
+def _known(kinds: Collection[str], control: DataFrame, facts: DataFrame, looked: _Looked) -> DataFrame:
+    """Frames, changes and refusals, each with the state just before it. Here and now: the verdicts are long, and one
+    plan of all would take longer than two."""
     lookups = dict(_LOOKUPS)
-    looked_at, verdicts = [], []
+    looked_at = [_FRAMES]
     changed = [record for record in changes.RECORDS if record in kinds]
-    if changed or "refused" in kinds:
-        lookups |= capabilities.LOOKUPS
     if "frame" in kinds:
         lookups |= frames_of.LOOKUPS
-        looked_at.append(_FRAMES)
-        verdicts.append(f"WHEN record = 'frame' THEN {frames_of.verdict()}")
+    if changed or "refused" in kinds:
+        lookups |= capabilities.LOOKUPS
     if "refused" in kinds:
         lookups |= refusals.LOOKUPS
-        looked_at.append(_REFUSALS.replace("{refused}", refusals.with_counts()))
-        verdicts.append(f"WHEN record = 'refused' THEN {refusals.verdict()}")
+        looked_at.append(filled(_REFUSALS, refused=refusals.with_counts()))
     if changed:
         lookups |= changes.LOOKUPS
-        looked_at.append(_CHANGES.replace("{changed}", ", ".join(f"'{record}'" for record in changed)))
-        verdicts.append(f"ELSE {changes.verdict()}")
-    if not looked_at:
-        return ""
-    known = facts_of.as_of(lookups)
+        looked_at.append(filled(_CHANGES, changed=", ".join(f"'{record}'" for record in changed)))
+    return query(
+        _KNOWN,
+        looked_at=" UNION ALL ".join(looked_at),
+        sequences=_SAID if "refused" in kinds else "",
+        regression=SequenceRegression.code,
+        as_of=facts_of.as_of(lookups),
+        control=control,
+        facts=facts,
+        frames=looked.frames,
+        suspects=looked.suspects,
+    ).localCheckpoint()
+
+
+def _judged(kinds: Collection[str]) -> str:
+    """SQL of what is said of them."""
+    changed = any(record in kinds for record in changes.RECORDS)
+    known = "{known_before}"
+    verdicts = [f"WHEN record = 'frame' THEN {frames_of.verdict()}"]
     if changed or "refused" in kinds:
         manager = capabilities.allows(f"'{kinds_of_messages.SPACE_MANAGE_STREAMS}'")
-        held = f"IF(record = 'frame', NULL, {capabilities.PATTERNS})"
-        known = f"SELECT *, {manager} AS manager FROM (SELECT *, {held} AS patterns FROM ({known}))"
+        known = filled(_WITH_PATTERNS, manager=manager, patterns=capabilities.PATTERNS)
+    if "refused" in kinds:
+        verdicts.append(f"WHEN record = 'refused' THEN {refusals.verdict()}")
     if changed:
         known = changes.with_causes(known)
-    return f"""
-    SELECT space, at, seq, timestamp_micros(micros) AS ts, stream_id, CASE {" ".join(verdicts)} END AS found
-    FROM (
-        WITH looked_at AS ({" UNION ALL ".join(looked_at)}),
-        said AS (SELECT * FROM facts {_SAID if "refused" in kinds else ""})
-        {known}
-    )
-    UNION ALL
-    """
+        verdicts.append(f"ELSE {changes.verdict()}")
+    return filled(_JUDGED, verdicts=" ".join(verdicts), source=known)
 
 
 # -- what is read from it -------------------------------------------------------------------------

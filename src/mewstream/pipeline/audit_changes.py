@@ -7,6 +7,7 @@ that one. What the gateway does by itself follows from a leave, a join, a condit
 from __future__ import annotations
 
 from mewstream.pipeline.audit_facts import ASSUMED, mark
+from mewstream.pipeline.sql import filled
 from mewstream.protocol import kinds
 
 RECORDS = (
@@ -50,20 +51,24 @@ def verdict() -> str:
 def with_causes(source: str) -> str:
     """SQL that gives the rows of a source with ``flaw``: what is wrong with a change; null where nothing is, and for
     other records."""
-    return f"""
-    SELECT * EXCEPT (asked_for, owner_gone, used), {_flaw()} AS flaw
+    return filled(_WITH_CAUSES, flaw=_flaw(), asked_for=_asked_for(), gateway=kinds.GATEWAY, source=source)
+
+
+_WITH_CAUSES = """(
+    SELECT * EXCEPT (asked_for, owner_gone, used), {flaw} AS flaw
     FROM (
-        SELECT known.*, {_asked_for()} AS asked_for, gone.ts AS owner_gone, uses.number AS used
-        FROM ({source}) AS known
+        SELECT known.*, {asked_for} AS asked_for, gone.ts AS owner_gone, uses.number AS used
+        FROM {source} AS known
         -- Since when the owner was not here, where the gateway acts for an owner who has left.
         LEFT JOIN (SELECT * FROM facts WHERE topic = 'presence' AND text = 'gone') AS gone
             ON known.space = gone.space AND known.was.owner.text = gone.key
-            AND known.at > gone.at AND known.at <= gone.until AND known.sender = '{kinds.GATEWAY}'
+            AND known.at > gone.at AND known.at <= gone.until AND known.sender = '{gateway}'
         -- How many frames were accepted under the right that is revoked.
         LEFT JOIN uses
             ON known.space = uses.space AND known.stream_id = uses.key AND known.participant = uses.other
             AND known.was.given.at = uses.at
-    )"""
+    )
+)"""
 
 
 def _asked_for() -> str:

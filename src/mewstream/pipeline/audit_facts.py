@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping
 
 from pyspark.sql import DataFrame
 
-from mewstream.pipeline.sql import columns, query, same
+from mewstream.pipeline.sql import columns, filled, query, same
 from mewstream.pipeline.tables import AUDIT_FACTS
 
 OPEN = "('ready', 'live')"
@@ -194,6 +194,7 @@ def facts_in(control: DataFrame, carried: DataFrame, spans: DataFrame, kinds: Co
         freed=_FREED,
         begun=_BEGUN,
         assumed=_ASSUMED,
+        far_away=str(FAR_AWAY),
         # Facts are few and asked for often: what they were made from must not be planned again each time.
         known=said.localCheckpoint(),
         carried=carried,
@@ -216,30 +217,30 @@ SELECT {fact} FROM (SELECT space, at, seq, micros, explode(CASE record {cases} E
 """
 _NOT_ERASED = "LEFT ANTI JOIN {spans} AS spans ON known.space = spans.space AND known.at <= spans.erased_at"
 
-#: A log is whole since a ``seq`` (``number``; 1: always), and ``bound`` is the lowest number of a stream that was opened
-#: since: older streams, where there were any, are unknown. The end of a stream frees its alias, which the record of the
-#: end does not name. Whoever has a right was not paused before the log says so; and who was here before the log begins
-#: is assumed to be here until it says otherwise.
-_FACTS = f"""
+#: A log is whole since a ``seq`` (``number``; 1: always), and ``bound`` is the lowest number of a stream that was
+#: opened since: older streams, where there were any, are unknown. The end of a stream frees its alias, which the record
+#: of the end does not name. Whoever has a right was not paused before the log says so; and who was here before the log
+#: begins is assumed to be here until it says otherwise.
+_FACTS = """
 WITH begins AS (
     SELECT space, greatest(coalesce(begun, first_seq), coalesce(erased_seq + 1, 0)) AS number,
         least(lowest, first_stream) AS bound
-    FROM {{spans}}
-    FULL OUTER JOIN (SELECT space, number AS begun, bound AS lowest FROM {{carried}} WHERE topic = 'begins')
+    FROM {spans}
+    FULL OUTER JOIN (SELECT space, number AS begun, bound AS lowest FROM {carried} WHERE topic = 'begins')
         USING (space)
 ),
-holders AS (SELECT DISTINCT space, other AS holder FROM {{known}} WHERE topic = 'right' AND held),
-named AS (SELECT space, key, text AS alias FROM {{known}} WHERE topic = 'opened' AND text IS NOT NULL),
-ended AS (SELECT space, key, at, seq, ts FROM {{known}} WHERE topic = 'status' AND text = 'ended')
-SELECT *, coalesce(lead(at) OVER (PARTITION BY space, topic, key, other ORDER BY at), {FAR_AWAY}) AS until
+holders AS (SELECT DISTINCT space, other AS holder FROM {known} WHERE topic = 'right' AND held),
+named AS (SELECT space, key, text AS alias FROM {known} WHERE topic = 'opened' AND text IS NOT NULL),
+ended AS (SELECT space, key, at, seq, ts FROM {known} WHERE topic = 'status' AND text = 'ended')
+SELECT *, coalesce(lead(at) OVER (PARTITION BY space, topic, key, other ORDER BY at), {far_away}) AS until
 FROM (
-    SELECT {{unchanged}} FROM {{known}}
+    SELECT {unchanged} FROM {known}
     UNION ALL
-    SELECT {{freed}} FROM ended JOIN named USING (space, key)
+    SELECT {freed} FROM ended JOIN named USING (space, key)
     UNION ALL
-    SELECT {{begun}} FROM begins
+    SELECT {begun} FROM begins
     UNION ALL
-    SELECT {{assumed}}
+    SELECT {assumed}
     FROM (
         SELECT space, holder, explode(IF(number = 1, array('pause'), array('pause', 'presence'))) AS topic
         FROM holders JOIN begins USING (space)
@@ -290,15 +291,25 @@ def as_of(lookups: Lookups) -> str:
         for name, (topic, key, other) in lookups.items()
     )
     topics = "', '".join(sorted({topic for topic, _, _ in lookups.values()}))
-    return f"""
-    SELECT *, {_ASKED_OFTEN}
+    return filled(
+        _AS_OF,
+        often=_ASKED_OFTEN,
+        asked=asked,
+        topics=topics,
+        is_set=_IS_SET,
+        values=", ".join(_COLUMNS),
+    )
+
+
+_AS_OF = """
+SELECT *, {often}
+FROM (
+    SELECT whole.*, was
     FROM (
-        SELECT whole.*, was
-        FROM (
         SELECT map_from_entries(collect_list(struct(name, struct(fact.*, `all`)))) AS was, first(whole, true) AS whole
         FROM (
             SELECT space, at, name, whole, last(fact, true) OVER before AS fact,
-                collect_list(IF({_IS_SET}, fact, NULL)) OVER before AS `all`
+                collect_list(IF({is_set}, fact, NULL)) OVER before AS `all`
             FROM (
                 -- The first question takes the record along, so that it comes back together with the answers.
                 SELECT space, at, asked.*, 0 AS rank, NULL AS fact, IF(place = 0, whole, NULL) AS whole
@@ -308,8 +319,8 @@ def as_of(lookups: Lookups) -> str:
                 )
                 WHERE asked.key IS NOT NULL AND asked.slot IS NOT NULL
                 UNION ALL
-                SELECT space, at, NULL, topic, key, IF({_IS_SET}, '', other), 1,
-                    struct(at, seq, ts, other, {", ".join(_COLUMNS)}), NULL
+                SELECT space, at, NULL, topic, key, IF({is_set}, '', other), 1,
+                    struct(at, seq, ts, other, {values}), NULL
                 FROM said
                 WHERE topic IN ('{topics}')
             )
@@ -320,32 +331,41 @@ def as_of(lookups: Lookups) -> str:
         )
         WHERE name IS NOT NULL
         GROUP BY space, at
-        )
-    )"""
+    )
+)
+"""
 
 
-def carry(facts: DataFrame, more: str, **given: DataFrame) -> DataFrame:
+def carry(facts: DataFrame, more: str, **given: DataFrame | str) -> DataFrame:
     """The newest fact of each thing, without those that nothing depends on any longer, and without assumptions.
     ``more`` is SQL of facts about what was counted, in place of those of before."""
-    return query(_CARRY, more=more, unchanged=same(AUDIT_FACTS), facts=facts, **given)
+    return query(
+        _CARRY,
+        more=more,
+        unchanged=same(AUDIT_FACTS),
+        of_streams=_OF_STREAMS,
+        far_away=str(FAR_AWAY),
+        facts=facts,
+        **given,
+    )
 
 
-_CARRY = f"""
-SELECT {{unchanged}}
+_CARRY = """
+SELECT {unchanged}
 FROM (
     SELECT *,
         max(at) OVER (PARTITION BY space, topic, key, other) AS newest,
         max(IF(topic = 'started', seq, NULL)) OVER (PARTITION BY space) AS started
     FROM (
-        SELECT {{unchanged}} FROM {{facts}}
+        SELECT {unchanged} FROM {facts}
         WHERE topic NOT IN ('used', 'sequence', 'frames') AND (at >= 0 OR topic = 'begins')
         UNION ALL
-        {{more}}
+        {more}
     )
 ) AS kept
 LEFT ANTI JOIN (
-    SELECT space, key FROM {{facts}} WHERE topic = 'status' AND text = 'ended' AND until = {FAR_AWAY}
+    SELECT space, key FROM {facts} WHERE topic = 'status' AND text = 'ended' AND until = {far_away}
 ) AS ended
-    ON topic IN {_OF_STREAMS} AND kept.space = ended.space AND kept.key = ended.key
-WHERE at = newest AND (topic IN {_OF_STREAMS} OR held AND (topic <> 'roster' OR number = started))
+    ON topic IN {of_streams} AND kept.space = ended.space AND kept.key = ended.key
+WHERE at = newest AND (topic IN {of_streams} OR held AND (topic <> 'roster' OR number = started))
 """

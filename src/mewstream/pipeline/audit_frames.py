@@ -136,7 +136,7 @@ def verdict() -> str:
     absent = f"kind = 'frame' AND NOT coalesce(was.presence.text IN ('here', '{ASSUMED}'), false)"
     paused = "was.pause.held AND (was.pause.number IS NULL OR micros < was.pause.number)"
     rules = (
-        ("no_stream", f"NOT is_open", "'the stream was not open'", "NULL"),
+        ("no_stream", "NOT is_open", "'the stream was not open'", "NULL"),
         ("not_live", "was.status.text <> 'live'", "'the stream had not been started'", "NULL"),
         (
             "no_right",

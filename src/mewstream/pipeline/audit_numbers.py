@@ -63,7 +63,8 @@ FROM (SELECT DISTINCT space, stream AS key FROM {tallies} WHERE stream IS NOT NU
 JOIN (SELECT space, number AS begun, bound AS lowest FROM {facts} WHERE topic = 'begins') USING (space)
 LEFT JOIN (SELECT space, key, number FROM {carried} WHERE topic = 'frames') USING (space, key)
 LEFT JOIN (
-    SELECT space, key, max(topic = 'opened') AS opened, max(IF(topic = 'status' AND text = 'ended', at, NULL)) AS ended_at
+    SELECT space, key, max(topic = 'opened') AS opened,
+        max(IF(topic = 'status' AND text = 'ended', at, NULL)) AS ended_at
     FROM {facts}
     WHERE topic IN ('opened', 'status')
     GROUP BY space, key

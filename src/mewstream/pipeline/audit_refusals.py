@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from mewstream.pipeline import audit_capabilities as capabilities
 from mewstream.pipeline.audit_facts import OPEN, mark
+from mewstream.pipeline.sql import filled
 from mewstream.protocol import kinds
 from mewstream.protocol.errors import (
     CapabilityViolation,
@@ -69,26 +70,30 @@ _PRESENT = "('here', 'suspended')"
 def verdict() -> str:
     """Whether a refusal was right, as SQL over a record with :func:`with_counts`."""
     reason = "concat(kind, ' was refused with ', outcome, ', and nothing in the log justifies it: ', d.message)"
-    evidence = f"if(is_open, coalesce(was.held.seq, was.status.seq), NULL)"
+    evidence = "if(is_open, coalesce(was.held.seq, was.status.seq), NULL)"
     return mark("'refusal'", "flaw", "sender", reason, evidence, f"coalesce({_verdict()}, 'unjudged')")
 
 
 def with_counts() -> str:
     """SQL of the refusals of stream operations, with ``reached``: how many there were of what a limit bounds; null for
     limits that the log cannot tell about."""
-    return f"""
-    SELECT * EXCEPT (counted_space, counted_at), {SUBJECT} AS subject
-    FROM control
-    LEFT JOIN (
-        SELECT control.space AS counted_space, control.at AS counted_at, count(*) AS reached
-        FROM control JOIN facts
-            ON control.space = facts.space AND control.at > facts.at AND control.at <= facts.until
-            AND ((d.details.limit = 'streams_per_space' AND topic = 'status' AND text IN {OPEN})
-                OR (d.details.limit = 'writers_per_stream' AND topic = 'right' AND held AND key = stream_id))
-        WHERE outcome = '{LimitExceeded.code}' AND {OF_STREAMS}
-        GROUP BY control.space, control.at
-    ) ON space = counted_space AND at = counted_at
-    WHERE {OF_STREAMS}"""
+    return filled(_WITH_COUNTS, subject=SUBJECT, limit=LimitExceeded.code, open=OPEN, of_streams=OF_STREAMS)
+
+
+_WITH_COUNTS = """
+SELECT * EXCEPT (counted_space, counted_at), {subject} AS subject
+FROM control
+LEFT JOIN (
+    SELECT control.space AS counted_space, control.at AS counted_at, count(*) AS reached
+    FROM control JOIN facts
+        ON control.space = facts.space AND control.at > facts.at AND control.at <= facts.until
+        AND ((d.details.limit = 'streams_per_space' AND topic = 'status' AND text IN {open})
+            OR (d.details.limit = 'writers_per_stream' AND topic = 'right' AND held AND key = stream_id))
+    WHERE outcome = '{limit}' AND {of_streams}
+    GROUP BY control.space, control.at
+) ON space = counted_space AND at = counted_at
+WHERE {of_streams}
+"""
 
 
 def _verdict() -> str:

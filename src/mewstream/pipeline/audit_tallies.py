@@ -24,7 +24,8 @@ SELECT space, stream, sender, readers, block,
     min_by(seq, offset) AS first_seq, max(seq) AS last_seq,
     min(seq - offset) AS least_shift, max(seq - offset) AS greatest_shift,
     min_by(stream_seq, offset) AS first_number, max(stream_seq) AS greatest,
-    max(numbered_at) AS numbered_at, max_by(seq, numbered_at) AS numbered_seq, max_by(sequence, numbered_at) AS sequence,
+    max(numbered_at) AS numbered_at, max_by(seq, numbered_at) AS numbered_seq,
+    max_by(sequence, numbered_at) AS sequence,
     max(IF(record = 'erased', offset, NULL)) AS erased_at, max(IF(record = 'erased', seq, NULL)) AS erased_seq,
     min(IF(record = 'stream-opened', {number}, NULL)) AS first_stream
 FROM (

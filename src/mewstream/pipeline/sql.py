@@ -15,13 +15,16 @@ from mewstream.pipeline.tables import Table
 
 def query(text: str, **given: DataFrame | str) -> DataFrame:
     """``text`` has names in braces: of frames, and of parts of the text, which may hold names that come later."""
-    frames: dict[str, Any] = {}
-    for name, value in given.items():
-        if isinstance(value, str):
-            text = text.replace(f"{{{name}}}", value)
-        else:
-            frames[name] = value
+    text = filled(text, **{name: value for name, value in given.items() if isinstance(value, str)})
+    frames: dict[str, Any] = {name: value for name, value in given.items() if not isinstance(value, str)}
     return next(iter(frames.values())).sparkSession.sql(text, **frames)  # type: ignore[no-any-return]
+
+
+def filled(text: str, **parts: str) -> str:
+    """``text`` with those parts in place of their names in braces."""
+    for name, part in parts.items():
+        text = text.replace(f"{{{name}}}", part)
+    return text
 
 
 def columns(table: Table, **given: str) -> str:

@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help test test-long check docs demo serve clean bench bench-journal bench-startup bench-sdk
+.PHONY: help test test-long check docs demo serve clean bench bench-journal bench-startup bench-sdk bench-pipeline
 
 help:
 	@echo "make test       set up .venv, check the code and run all tests"
@@ -46,6 +46,9 @@ bench-journal: $(STAMP)
 
 bench-startup: $(STAMP)
 	$(BIN)/python benchmarks/startup.py
+
+bench-pipeline: $(STAMP)
+	$(BIN)/python benchmarks/pipeline_speed.py
 
 bench-sdk: $(STAMP)
 	$(BIN)/python benchmarks/sdk_receive.py

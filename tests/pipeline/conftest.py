@@ -53,6 +53,13 @@ def table_format(request: pytest.FixtureRequest) -> str:
     return chosen
 
 
+@pytest.fixture(params=["parquet", pytest.param("delta", marks=[pytest.mark.delta, pytest.mark.long])])
+def slow_table_format(request: pytest.FixtureRequest) -> str:
+    """The same for tests of minutes: with Delta by ``make test-long`` alone."""
+    chosen: str = request.param
+    return chosen
+
+
 @pytest.fixture
 def journal_of(tmp_path: Path) -> Callable[..., Path]:
     """``journal_of(play, ..., per_batch=5, seal=True)``: a new journal that holds these plays, as a data directory."""

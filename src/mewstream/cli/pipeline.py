@@ -52,12 +52,12 @@ def pipeline() -> None:
 @click.option(
     "--max-records",
     type=click.IntRange(1),
-    default=2_000_000,
+    default=5_000_000,
     show_default=True,
     help="How many records one batch has at most.",
 )
 @click.option(
-    "--max-bytes", metavar="SIZE", callback=size, default="1GiB", show_default=True, help="How large one batch is."
+    "--max-bytes", metavar="SIZE", callback=size, default="2GiB", show_default=True, help="How large one batch is."
 )
 @click.option(
     "--interval",

@@ -21,6 +21,8 @@ DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _GIB = 1 << 30
 _LOGGING = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+#: A stage becomes one method, and Java would leave a large one interpreted: several times slower.
+_WHOLE = "-XX:-DontCompileHugeMethods"
 #: The thorough compiler takes more than it gives within the first minutes; the quick one makes more code.
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")
 
@@ -46,7 +48,10 @@ def spark_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": " ".join([_LOGGING, *(_QUICK if is_short else ())]),
+        # A batch of all tables compiles more than the hundred that Spark keeps, and the next one needs them again.
+        "spark.sql.codegen.cache.maxEntries": "2000",
+        "spark.driver.extraJavaOptions": " ".join([_LOGGING, _WHOLE, *(_QUICK if is_short else ())]),
+        "spark.executor.extraJavaOptions": _WHOLE,
     }
     if settings["spark.master"].startswith("local"):
         settings |= _local_settings()

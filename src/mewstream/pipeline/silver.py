@@ -37,32 +37,38 @@ def _given(text: str) -> str:
 
 _NAMES = {name: name for name in ("space", "seq", "ts", "stream_id", "sender")}
 
-#: Only a payload that may tell when it was sent is looked into: a JSON object with one of these keys.
+_TELLS_WHEN = ("ts", "timestamp", "sent_at")
+"""Keys of a payload, the first that holds a time counts."""
+
+#: Only a payload that may tell when it was sent is looked into: a JSON object with one of the keys. Most are flat and
+#: without escapes, and there a quoted key is found without parsing, at a fraction of the cost. (from_json would do it
+#: all in one go, and cut the compiled plan in two.)
 _FRAMES = """
 SELECT {as_frames}
 FROM (
-    SELECT *, coalesce({told_moments}, {envelope_moment}) AS sent_at
+    SELECT *, coalesce({told_moments}, IF(kind = 'stream/data', {envelope_moment}, NULL)) AS sent_at
     FROM (
-        SELECT *, IF(
-            startswith(ltrim(body), char(123))
-                AND (contains(body, '"ts"') OR contains(body, '"timestamp"') OR contains(body, '"sent_at"')),
-            from_json(body, 'ts string, timestamp string, sent_at string'),
-            NULL
-        ) AS told
+        SELECT *, {told_texts}
         FROM (
-            SELECT *, IF(kind = 'stream/data', envelope.payload.content, CAST(data AS STRING)) AS body
+            SELECT *,
+                startswith(ltrim(body), char(123)) AND ({has_key}) AS may_tell,
+                endswith(rtrim(body), char(125)) AND NOT contains(substr(ltrim(body), 2), char(123))
+                    AND NOT contains(body, '[') AND NOT contains(body, char(92)) AS is_flat
             FROM (
-                SELECT *, IF(
-                    kind = 'stream/data',
-                    from_json(CAST(data AS STRING), 'ts string, payload struct<content:string>'),
-                    NULL
-                ) AS envelope
-                FROM {records}
-                WHERE record = 'frame'
+                SELECT *, IF(kind = 'stream/data', get_json_object(text, '$.payload.content'), text) AS body
+                FROM (SELECT *, CAST(data AS STRING) AS text FROM {records} WHERE record = 'frame')
             )
         )
     )
 )
+"""
+_TOLD_TEXT = r"""
+    CASE
+        WHEN NOT may_tell THEN NULL
+        WHEN NOT is_flat THEN get_json_object(body, '$.{key}')
+        WHEN contains(body, '"{key}"') THEN
+            trim(BOTH '"' FROM regexp_extract(body, '"{key}"\\s*:\\s*("[^"]*"|[-+0-9.eE]+)', 1))
+    END AS told_{key}
 """
 _AS_FRAMES = columns(
     FRAMES,
@@ -133,8 +139,10 @@ def frames(records: DataFrame) -> DataFrame:
     return query(
         _FRAMES,
         as_frames=_AS_FRAMES,
-        told_moments=", ".join(_moment(f"told.{name}") for name in ("ts", "timestamp", "sent_at")),
-        envelope_moment=_given("envelope.ts"),
+        told_moments=", ".join(_moment(f"told_{key}") for key in _TELLS_WHEN),
+        told_texts=", ".join(_TOLD_TEXT.replace("{key}", key) for key in _TELLS_WHEN),
+        has_key=" OR ".join(f"contains(body, '\"{key}\"')" for key in _TELLS_WHEN),
+        envelope_moment=_given("get_json_object(text, '$.ts')"),
         records=records,
     )
 

@@ -125,15 +125,15 @@ class TestRefusals:
 
 class TestRepeating:
     def test_a_batch_that_spark_repeats_changes_nothing(
-        self, spark: SparkSession, journal: Path, warehouse: Path, table_format: TableFormat
+        self, spark: SparkSession, journal: Path, warehouse: Path, slow_table_format: TableFormat
     ) -> None:
         """Killed between our commit and Spark's: it runs the batch again."""
-        bring_up_to_date(spark, journal, warehouse, max_records=120, table_format=table_format)
+        bring_up_to_date(spark, journal, warehouse, max_records=120, table_format=slow_table_format)
         before, number = tables_of(spark, warehouse), open_warehouse(warehouse).manifest.batch
         newest = max((warehouse / CHECKPOINT / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
         newest.unlink()
         (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
-        bring_up_to_date(spark, journal, warehouse, table_format=table_format)
+        bring_up_to_date(spark, journal, warehouse, table_format=slow_table_format)
         assert open_warehouse(warehouse).manifest.batch == number
         assert_same(tables_of(spark, warehouse), before)
 

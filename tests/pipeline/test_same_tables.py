@@ -57,13 +57,21 @@ def assert_as_in_one_batch(spark: SparkSession, journal: Path, warehouse: Path, 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
 def test_steps_of_one_run(
-    spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path, seed: int, table_format: TableFormat
+    spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path, seed: int, slow_table_format: TableFormat
 ) -> None:
     journal = journal_of(*plays(seed), per_batch=3)
     steps = random.Random(seed).randrange(90, 200)
-    result = bring_up_to_date(spark, journal, tmp_path / "steps", max_records=steps, table_format=table_format)
+    result = bring_up_to_date(spark, journal, tmp_path / "steps", max_records=steps, table_format=slow_table_format)
     assert result.batches >= 4
     assert_as_in_one_batch(spark, journal, tmp_path / "steps", empty={"audit"})
+
+
+@pytest.mark.delta
+def test_two_steps_with_delta(spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path) -> None:
+    journal = journal_of(lively(120, seed=6), per_batch=3)
+    result = bring_up_to_date(spark, journal, tmp_path / "steps", max_records=70, table_format="delta")
+    assert result.batches == 2
+    assert_as_in_one_batch(spark, journal, tmp_path / "steps", empty={"audit", "sequence_gaps", "quarantine"})
 
 
 @pytest.mark.long
@@ -117,6 +125,7 @@ def test_continuously(spark: SparkSession, tmp_path: Path, slow_table_format: Ta
     assert_as_in_one_batch(spark, data, warehouse, empty={"audit"})
 
 
+@pytest.mark.long
 def test_logs_that_are_wrong(spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path) -> None:
     """What no gateway would write must not depend on where it is cut either."""
     journal = journal_of(*(planted(name)[0] for name in FAULTS), per_batch=2)

@@ -83,4 +83,6 @@ def _delta_settings(config: Mapping[str, str]) -> dict[str, str]:
         "spark.jars": ",".join(str(jar) for jar in jars_of(DELTA_PACKAGE, config)),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # To read a table is to fold its log; in fifty tasks, unless told otherwise, and ours are short.
+        "spark.databricks.delta.snapshotPartitions": "2",
     }

@@ -137,6 +137,7 @@ class TestRepeating:
         assert open_warehouse(warehouse).manifest.batch == number
         assert_same(tables_of(spark, warehouse), before)
 
+    @pytest.mark.long
     def test_without_its_checkpoint_it_goes_on_where_the_tables_end(
         self, spark: SparkSession, tmp_path: Path, warehouse: Path
     ) -> None:
@@ -152,6 +153,7 @@ class TestRepeating:
         bring_up_to_date(spark, data, tmp_path / "expected")
         assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
 
+    @pytest.mark.long
     def test_a_checkpoint_of_other_tables(
         self, spark: SparkSession, journal: Path, warehouse: Path, tmp_path: Path
     ) -> None:
@@ -165,6 +167,7 @@ class TestRepeating:
 
 
 class TestFullRefresh:
+    @pytest.mark.long
     def test_the_same_tables(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
         bring_up_to_date(spark, journal, warehouse, max_records=70)
         before, bronze = tables_of(spark, warehouse), open_warehouse(warehouse).manifest.tables["records"]
@@ -194,6 +197,7 @@ class TestFullRefresh:
         bring_up_to_date(spark, whole, tmp_path / "expected")
         assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
 
+    @pytest.mark.long
     def test_stopped_in_between_the_old_tables_stay(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
         bring_up_to_date(spark, journal, warehouse, max_records=70)
         before, number = tables_of(spark, warehouse), open_warehouse(warehouse).manifest.number
@@ -208,6 +212,7 @@ class TestFullRefresh:
         assert open_warehouse(warehouse).manifest.number == number
         assert_same(tables_of(spark, warehouse), before)
 
+    @pytest.mark.long
     def test_tables_of_an_older_version(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
         bring_up_to_date(spark, journal, warehouse)
         before, manifest = tables_of(spark, warehouse), open_warehouse(warehouse).manifest
@@ -225,6 +230,7 @@ def play_again(play: Play) -> Play:
 
 
 class TestStopping:
+    @pytest.mark.long
     def test_a_stop_is_clean_and_a_run_goes_on_after_it(
         self, spark: SparkSession, journal: Path, warehouse: Path, tmp_path: Path
     ) -> None:

@@ -29,7 +29,7 @@ check: $(STAMP)
 
 # Spark takes all it can get: beside the others, and behind them.
 test: check
-	@nice -n 10 $(BIN)/python -m pytest -p no:cacheprovider -m "not long and spark" >.spark-tests.log 2>&1 & spark=$$!; \
+	@nice -n 5 $(BIN)/python -m pytest -p no:cacheprovider -m "not long and spark" >.spark-tests.log 2>&1 & spark=$$!; \
 	trap "kill $$spark" INT TERM; \
 	$(BIN)/python -m pytest -m "not long and not spark"; others=$$?; \
 	echo "waiting for the tests with Spark"; wait $$spark; with_spark=$$?; cat .spark-tests.log; \

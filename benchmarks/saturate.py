@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import random
 import selectors
 import socket
 import struct
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 SIZE = 100
+CHUNK_FRAMES = 256
+#: So many different ones are sent in turn: what is alike within some 64 KB would be compressed too well.
+CHUNKS = 64
 
 
 class Run(NamedTuple):
@@ -90,6 +94,15 @@ def drain(connections: list[socket.socket]) -> None:
         connection.settimeout(None)
 
 
+def payloads(count: int) -> list[bytes]:
+    """Positions as JSON, all of one size and none like another."""
+    drawn = ([random.random() for _ in "xyzw"] for _ in range(count))
+    texts = (
+        f'{{"x":{x:.15f},"y":{y:.15f},"z":{z:.15f},"heading":{w:.9f}'.ljust(SIZE - 1) + "}" for x, y, z, w in drawn
+    )
+    return [text.encode() for text in texts]
+
+
 def saturate(port: int, readers: list[str], writer: str, frames: int, pid: int, token_of: object) -> Run:
     """Send so many frames as fast as they are taken, and wait until every reader has them all."""
     assert callable(token_of)
@@ -102,11 +115,10 @@ def saturate(port: int, readers: list[str], writer: str, frames: int, pid: int, 
             stream = message["payload"]["stream_id"].encode()
             break
     drain(receivers)
-    body = b"#%b#%b" % (stream, b"x" * SIZE)
-    wire = len(body) + (2 if len(body) < 126 else 4)
-    chunk_frames = 256
-    chunk = masked(body) * chunk_frames
-    expected = frames // chunk_frames * chunk_frames * wire
+    size = len(stream) + 2 + SIZE
+    wire = size + (2 if size < 126 else 4)
+    several = [b"".join(masked(b"#%b#%b" % (stream, each)) for each in payloads(CHUNK_FRAMES)) for _ in range(CHUNKS)]
+    expected = frames // CHUNK_FRAMES * CHUNK_FRAMES * wire
     got = dict.fromkeys(range(len(receivers)), 0)
     selector = selectors.DefaultSelector()
     for number, receiver in enumerate(receivers):
@@ -115,7 +127,7 @@ def saturate(port: int, readers: list[str], writer: str, frames: int, pid: int, 
     sender.setblocking(False)
     selector.register(sender, selectors.EVENT_WRITE | selectors.EVENT_READ, -1)
     buffer = bytearray(1 << 20)
-    chunks, rest = frames // chunk_frames, b""
+    chunks, rest = frames // CHUNK_FRAMES, b""
     cpu, started = _cpu(pid), time.perf_counter()
     waiting = len(receivers)
     while waiting:
@@ -126,7 +138,7 @@ def saturate(port: int, readers: list[str], writer: str, frames: int, pid: int, 
                 if events & selectors.EVENT_WRITE:
                     if not rest and chunks:
                         chunks -= 1
-                        rest = chunk
+                        rest = several[chunks % CHUNKS]
                     if rest:
                         rest = rest[sender.send(rest) :]
                     elif not chunks:

@@ -33,7 +33,7 @@ from mewstream.journal.reader import JournalReader
 from mewstream.journal.schema import UnknownRecord, decode
 from mewstream.journal.segments import ENTRY_BYTES, HEADER, parse_index
 from mewstream.protocol.fold import fold
-from mewstream.protocol.records import AnyRecord, Frame, Record, Refused
+from mewstream.protocol.records import AnyRecord, Frame, FrameBlock, Record, Refused
 
 QUICK = QuickFiles()
 
@@ -203,6 +203,28 @@ def test_a_last_batch_cut_at_any_byte(
             assert f"offsets {last.first_offset} to {last.last_offset} are lost" in caplog.text
             [aside] = (work / "journal/p0").glob("*.bad")
             assert aside.read_bytes() == whole[last.position : size]
+
+
+def test_a_compressed_last_batch_cut_or_damaged(tmp_path: Path) -> None:
+    """Many frames at once are compressed as they are written. A cut or a flipped bit in them is found all the same."""
+    frames = [Frame(seq, 1000, None, "stream-1", "ann", seq, 2, 1, b"%d" % seq) for seq in range(1, 602)]
+    data, made = tmp_path / "data", make_journal(tmp_path / "data", frames, per_batch=600)
+    journal = open_journal(data, files=QUICK)
+    block = FrameBlock(602, 1001, "stream-1", "ann", 602, 2, 1, [b"x"] * 600, None, None)
+    journal.partition(SPACE).extend(SPACE, journal.epoch, block, 600)
+    journal.partition(SPACE).flush()
+    journal.close()
+    [index], [arrow] = segment_files(data), segment_files(data, suffix="arrow")
+    batches, _ = parse_index(index.read_bytes())
+    whole, last = arrow.read_bytes(), batches[-1]
+    assert [batch.length < 60 * 600 for batch in batches] == [True, True, True]  # 150 bytes and more a frame without
+    assert [record.seq for record in records(data)] == list(range(1, 1202))
+    for place in range(last.position, len(whole), last.length // 40):
+        flipped = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+        for damaged in (whole[:place], flipped):
+            work = copy(data, tmp_path / "work")
+            (work / arrow.relative_to(data)).write_bytes(damaged)
+            assert _reopened(work) == made
 
 
 def test_a_last_index_entry_cut_at_any_byte(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
+import msgspec
 import pytest
 from harness import Space
 
@@ -95,6 +97,38 @@ def test_a_block_becomes_the_rows_of_its_frames(count: int) -> None:
     entries = list(decode(batch))
     assert [entry.record for entry in entries] == [before, *block.frames(), after]
     assert [entry.offset for entry in entries] == list(range(100, 102 + count))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"seq": 90},
+        {"stream_id": "stream-2"},
+        {"sender": "bob"},
+        {"stream_seq": 80},
+        {"opcode": 1},
+        {"recipients": 6},
+        {"readers": ("bob", "cy")},
+        {"format_id": None},
+    ],
+    ids=str,
+)
+def test_blocks_that_follow_one_another(changed: dict[str, Any]) -> None:
+    """They become one run of rows where they may, and whatever differs is kept apart."""
+    first = FrameBlock(8, 1000, "stream-1", "alice", 3, 2, 5, DATA, ("bob",), "words")
+    data = [b"", b"longer than before", *DATA]
+    following = FrameBlock(first.last_seq + 1, 1007, "stream-1", "alice", 3 + len(DATA), 2, 5, data, ("bob",), "words")
+    second = msgspec.structs.replace(following, **changed)
+    rows = Rows()
+    rows.extend("demo", "e-1", first)
+    rows.extend("demo", "e-1", second)
+    assert (rows.count, rows.last_ts) == (len(first) + len(second), 1007)
+    batch = rows.encode(100)
+    batch.validate(full=True)
+    entries = list(decode(batch))
+    assert [entry.record for entry in entries] == [*first.frames(), *second.frames()]
+    assert [entry.offset for entry in entries] == list(range(100, 100 + rows.count))
 
 
 def test_what_is_remembered_of_a_block() -> None:

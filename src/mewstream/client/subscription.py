@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -22,7 +23,7 @@ Q = TypeVar("Q")
 T = TypeVar("T")
 
 
-class _Feed(Generic[Q, T]):
+class _Feed(ABC, Generic[Q, T]):
     """What subscriptions of frames and of events have in common."""
 
     def __init__(self, queue: BoundedQueue[Q], detach: Callable[[], None]) -> None:
@@ -61,8 +62,9 @@ class _Feed(Generic[Q, T]):
             return self._take()
         raise SubscriptionEnded("there is nothing more to receive: the stream or the subscription has ended")
 
+    @abstractmethod
     def _take(self) -> T:
-        raise NotImplementedError
+        """The oldest entry of the queue, which is not empty."""
 
     def close(self) -> None:
         """Stop listening. What is pending can still be taken."""

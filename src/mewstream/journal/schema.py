@@ -75,6 +75,8 @@ SCHEMA = pa.schema(
 _TYPES = [field.type for field in SCHEMA]
 _TS = SCHEMA.get_field_index("ts")
 _TIME = struct.Struct("=q")
+#: A larger column of one value is made anew each time: names are the participants' choice, and many could be kept.
+_KEPT_BYTES = 256 << 10
 #: Fewer frames cost less one by one than as columns of their own.
 _WORTH_A_BLOCK = 32
 
@@ -354,10 +356,13 @@ def _frame_detail(readers: tuple[str, ...] | None, id: str | None = None, digest
 
 
 def _constant(value: str | int | None, type: pa.DataType, count: int) -> pa.Array:
-    return _constants(value, type, _at_least(count)).slice(0, count)
+    size = _at_least(count)
+    if size * (len(value) if isinstance(value, str) else 8) > _KEPT_BYTES:
+        return pa.repeat(pa.scalar(value, type), count)
+    return _constants(value, type, size).slice(0, count)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def _constants(value: str | int | None, type: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, type), count)
 

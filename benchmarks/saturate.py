@@ -97,10 +97,8 @@ def drain(connections: list[socket.socket]) -> None:
 def payloads(count: int) -> list[bytes]:
     """Positions as JSON, all of one size and none like another."""
     drawn = ([random.random() for _ in "xyzw"] for _ in range(count))
-    texts = (
-        f'{{"x":{x:.15f},"y":{y:.15f},"z":{z:.15f},"heading":{w:.9f}'.ljust(SIZE - 1) + "}" for x, y, z, w in drawn
-    )
-    return [text.encode() for text in texts]
+    texts = (f'{{"x":{x:.15f},"y":{y:.15f},"z":{z:.15f},"heading":{w:.9f}' for x, y, z, w in drawn)
+    return [(text.ljust(SIZE - 1) + "}").encode() for text in texts]
 
 
 def saturate(port: int, readers: list[str], writer: str, frames: int, pid: int, token_of: object) -> Run:

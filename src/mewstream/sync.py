@@ -552,7 +552,8 @@ class Space:
         self._finish(self._space.drain)
 
     def close(self) -> None:
-        self._finish(self._space.close)
+        with contextlib.suppress(ConnectionClosed):  # another thread was quicker
+            self._finish(self._space.close)
 
     def _finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
@@ -567,7 +568,10 @@ class Space:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._finish(self._space.drain if error is None else self._space.close)
+        if error is None:
+            self.drain()
+        else:
+            self.close()
 
 
 def connect(

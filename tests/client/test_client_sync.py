@@ -151,6 +151,14 @@ def test_everything(gateway: GatewayProcess) -> None:
                 pass
 
 
+def test_closing_from_many_threads_at_once(gateway: GatewayProcess) -> None:
+    for _ in range(20):
+        space = enter(gateway, "ann")
+        with ThreadPoolExecutor(8) as pool:
+            ends = [pool.submit(space.close) for _ in range(8)]
+        assert [end.result() for end in ends] == [None] * 8
+
+
 def test_closing_ends_everything_in_other_threads(gateway: GatewayProcess) -> None:
     space = enter(gateway, "ann")
     stream = space.open_stream()
@@ -176,9 +184,8 @@ def test_closing_ends_everything_in_other_threads(gateway: GatewayProcess) -> No
         thread.start()
     time.sleep(0.2)
     closing = [threading.Thread(target=space.close) for _ in range(3)]
-    for thread in (*closing, *threads):
-        if thread in closing:
-            thread.start()
+    for thread in closing:
+        thread.start()
     for thread in (*closing, *threads):
         thread.join(10)
         assert not thread.is_alive()

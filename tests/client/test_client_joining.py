@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -356,6 +357,13 @@ async def test_tls(tls_gateway: GatewayProcess, authority: trustme.CA) -> None:
             frame = await subscription.receive(10)
             assert (frame.data, frame.gap) == (b"%d" % number * 50, 0)
         await sending
+        # The same in bursts of many TLS records, with silence after each: nothing may wait for what comes next.
+        for number in range(40):
+            burst = [b"%d,%d" % (number, each) * 300 for each in range(30 + number)]
+            for data in burst:
+                await stream.send(data)
+            time.sleep(0.02)  # noqa: ASYNC251 - so that it is read at once
+            assert [(await subscription.receive(10)).data for _ in burst] == burst
         await stream.flush()
     with pytest.raises(ConnectError, match="not trusted"):
         await mewstream.connect(f"wss://localhost:{tls_gateway.port}", **options)

@@ -221,6 +221,31 @@ def owner_change_against_the_policy(play: Play) -> Expected:
     return _transfer(play, kinds.GATEWAY, reason="owner_left")
 
 
+def _orphan(play: Play) -> str:
+    """Ann has left her stream, which bob and cy write to. Bob was there first, and was granted the right again."""
+    stream = play.open("ann", on_owner_leave="transfer", owner_leave_grace=10)
+    for heir in ("bob", "cy", "bob"):
+        play.send("ann", kinds.GRANT_WRITE, stream_id=stream, participant_id=heir)
+    play.leave("ann")
+    play.now += 11 * SECOND
+    return stream
+
+
+@fault
+def owner_change_to_the_second_heir(play: Play) -> Expected:
+    given: dict[str, Any] = {"previous_owner": "ann", "new_owner": "cy", "authorized_writers": ["ann", "bob", "cy"]}
+    stream = _orphan(play)
+    seq = play.plant(OwnershipTransferred, fold=True, stream_id=stream, by=kinds.GATEWAY, reason="owner_left", **given)
+    return seq, "ownership_transferred"
+
+
+@fault
+def close_of_a_stream_with_an_heir(play: Play) -> Expected:
+    stream = _orphan(play)
+    seq = play.plant(StreamEnded, fold=True, stream_id=stream, how="closed", by=kinds.GATEWAY, reason="owner_left")
+    return seq, "stream_ended"
+
+
 @fault
 def transfer_by_a_stranger(play: Play) -> Expected:
     cause = _asked(play, "cy", kinds.TRANSFER_OWNERSHIP, new_owner="cy")

@@ -125,17 +125,24 @@ class TestRefusals:
 
 class TestRepeating:
     def test_a_batch_that_spark_repeats_changes_nothing(
-        self, spark: SparkSession, journal: Path, warehouse: Path, slow_table_format: TableFormat
+        self, spark: SparkSession, tmp_path: Path, warehouse: Path, slow_table_format: TableFormat
     ) -> None:
-        """Killed between our commit and Spark's: it runs the batch again."""
-        bring_up_to_date(spark, journal, warehouse, max_records=120, table_format=slow_table_format)
-        before, number = tables_of(spark, warehouse), open_warehouse(warehouse).manifest.batch
-        newest = max((warehouse / CHECKPOINT / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
-        newest.unlink()
-        (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
-        bring_up_to_date(spark, journal, warehouse, table_format=slow_table_format)
-        assert open_warehouse(warehouse).manifest.batch == number
-        assert_same(tables_of(spark, warehouse), before)
+        """Killed between our commit and Spark's: it runs the batch again, and goes on with the next."""
+        data, play = tmp_path / "data", lively(150, seed=26)
+        with opened(data) as journal:
+            append(journal, play)
+            bring_up_to_date(spark, data, warehouse, max_records=120, table_format=slow_table_format)
+            number = open_warehouse(warehouse).manifest.batch
+            newest = max((warehouse / CHECKPOINT / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+            newest.unlink()
+            (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
+            while len(play.records) < 200:
+                play.step()
+            append(journal, play)
+        result = bring_up_to_date(spark, data, warehouse, table_format=slow_table_format)
+        assert (result.batches, open_warehouse(warehouse).manifest.batch) == (1, number + 1)
+        bring_up_to_date(spark, data, tmp_path / "expected")
+        assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
 
     @pytest.mark.long
     def test_without_its_checkpoint_it_goes_on_where_the_tables_end(

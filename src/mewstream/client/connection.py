@@ -166,14 +166,24 @@ class Connection(WSListener):
     def hold_reading(self) -> None:
         if not self._is_held and self.is_open:
             self._is_held = True
-            self._transport.underlying_transport.pause_reading()
             self._transport.notify_user_specific_pong_received()
+            # Not at once, for we are in the middle of a read: a TLS transport that is paused there keeps what it has
+            # not handed over yet, and after a resume gives it only when the gateway sends more.
+            self._loop.call_soon(self._hold_or_release)
 
     def release_reading(self) -> None:
         if self._is_held:
             self._is_held = False
-            if self.is_open and not self._transport.underlying_transport.is_closing():
-                self._transport.underlying_transport.resume_reading()
+            self._hold_or_release()
+
+    def _hold_or_release(self) -> None:
+        transport = self._transport.underlying_transport
+        if not self.is_open or transport.is_closing():
+            return
+        if self._is_held:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     async def close(self, code: int = 1000) -> None:
         """Say goodbye; do not wait for ever for the answer."""

@@ -11,20 +11,30 @@ from mewstream.protocol.policy import Limits
 class Reading:
     """Reading from one peer, which several reasons may hold up at the same time."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
+        self._loop = loop
         self._transport = transport
         self._held: set[object] = set()
 
     def hold(self, why: object) -> None:
-        if not self._held and not self._transport.is_closing():
-            self._transport.pause_reading()
+        if not self._held:
+            # Not at once, for we may be in the middle of a read: a TLS transport that is paused there keeps what it has
+            # not handed over yet, and after a resume gives it only when the peer sends more.
+            self._loop.call_soon(self._follow)
         self._held.add(why)
 
     def release(self, why: object) -> None:
         if why in self._held:
             self._held.discard(why)
-            if not self._held and not self._transport.is_closing():
-                self._transport.resume_reading()
+            self._follow()
+
+    def _follow(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
 
 class Rate:

@@ -129,7 +129,7 @@ class WebSocketMember(WSListener):
         self.outbound = Outbound(loop, transport, Delivery())
         self.outbound.watcher = self
         self.outbound.on_close = self._closed_by_us
-        self.reading = Reading(transport.underlying_transport)
+        self.reading = Reading(loop, transport.underlying_transport)
         self.flood = RefusalFlood(loop, self._report_flood)
         self._gateway.connected(self)
         self._join_timer = loop.call_later(self._gateway.config.join_timeout, self._join_timed_out)

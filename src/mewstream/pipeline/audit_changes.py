@@ -55,9 +55,9 @@ def with_causes(source: str) -> str:
 
 
 _WITH_CAUSES = """(
-    SELECT * EXCEPT (asked_for, owner_gone, used), {flaw} AS flaw
+    SELECT * EXCEPT (asked_for, owner_gone, used, heir_since, longest_since), {flaw} AS flaw
     FROM (
-        SELECT known.*, {asked_for} AS asked_for, gone.ts AS owner_gone, uses.number AS used
+        SELECT known.*, {asked_for} AS asked_for, gone.ts AS owner_gone, uses.number AS used, heir_since, longest_since
         FROM {source} AS known
         -- Since when the owner was not here, where the gateway acts for an owner who has left.
         LEFT JOIN (SELECT * FROM facts WHERE topic = 'presence' AND text = 'gone') AS gone
@@ -67,6 +67,21 @@ _WITH_CAUSES = """(
         LEFT JOIN uses
             ON known.space = uses.space AND known.stream_id = uses.key AND known.participant = uses.other
             AND known.was.given.at = uses.at
+        -- Those who might inherit a stream: writers who are here, since when, and since when the one who did.
+        LEFT JOIN (
+            SELECT orphan.space, orphan.at, min(rights.since) AS longest_since,
+                min(IF(rights.other = orphan.participant, rights.since, NULL)) AS heir_since
+            FROM {known_before} AS orphan
+            JOIN facts AS rights
+                ON orphan.space = rights.space AND orphan.stream_id = rights.key AND rights.topic = 'right'
+                AND rights.held AND rights.other <> orphan.was.owner.text
+                AND orphan.at > rights.at AND orphan.at <= rights.until
+            JOIN facts AS presence
+                ON orphan.space = presence.space AND rights.other = presence.key AND presence.topic = 'presence'
+                AND presence.text = 'here' AND orphan.at > presence.at AND orphan.at <= presence.until
+            WHERE orphan.sender = '{gateway}' AND orphan.d.reason = 'owner_left'
+            GROUP BY orphan.space, orphan.at
+        ) AS heirs ON known.space = heirs.space AND known.at = heirs.at
     )
 )"""
 
@@ -116,8 +131,11 @@ def _flaw() -> str:
         WHEN record = 'stream-ended' AND {gateway} THEN CASE
             WHEN d.code = 'start_timeout' THEN if(was.status.text = 'ready' AND micros >= was.opened.number, NULL,
                 'failed a stream that was not late')
-            WHEN d.reason = 'owner_left' THEN if({owner_left} AND {policy} <> 'keep', NULL,
-                'closed a stream for an owner who was here, or too early, or against its policy')
+            WHEN d.reason = 'owner_left' THEN CASE
+                WHEN NOT coalesce({owner_left} AND {policy} <> 'keep', false) THEN
+                    'closed a stream for an owner who was here, or too early, or against its policy'
+                WHEN {policy} = 'transfer' AND longest_since IS NOT NULL THEN
+                    'closed a stream that a writer who was here would have inherited' END
             ELSE 'ended a stream without a recorded cause' END
         WHEN record = 'stream-ended' THEN CASE
             WHEN NOT coalesce(sender = was.owner.text OR (d.how = 'closed' AND manager <> 'no'), false) THEN
@@ -129,8 +147,9 @@ def _flaw() -> str:
         WHEN record = 'ownership-transferred' AND {gateway} THEN CASE
             WHEN NOT coalesce({owner_left} AND {policy} = 'transfer', false) THEN
                 'transferred for an owner who was here, or too early, or against the policy of the stream'
-            WHEN NOT coalesce(was.given.held AND was.receiver.text = 'here', false) THEN
-                'transferred to somebody who was no writer, or not here' END
+            WHEN NOT coalesce(was.given.held AND was.receiver.text IN ('here', '{ASSUMED}'), false) THEN
+                'transferred to somebody who was no writer, or not here'
+            WHEN heir_since > longest_since THEN 'transferred to another than the longest-standing writer' END
         WHEN record = 'write-revoked' AND participant = was.owner.text THEN 'took the right of the owner'
         WHEN record = 'write-revoked' AND {gateway} THEN {spent}
         WHEN record = 'write-granted' AND d.request_id IS NULL THEN

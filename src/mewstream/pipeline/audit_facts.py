@@ -190,6 +190,7 @@ def facts_in(control: DataFrame, carried: DataFrame, spans: DataFrame, kinds: Co
     )
     return query(
         _FACTS,
+        with_since=same(AUDIT_FACTS, since="last(first_at, true) OVER until_now"),
         unchanged=same(AUDIT_FACTS),
         freed=_FREED,
         begun=_BEGUN,
@@ -232,20 +233,26 @@ WITH begins AS (
 holders AS (SELECT DISTINCT space, other AS holder FROM {known} WHERE topic = 'right' AND held),
 named AS (SELECT space, key, text AS alias FROM {known} WHERE topic = 'opened' AND text IS NOT NULL),
 ended AS (SELECT space, key, at, seq, ts FROM {known} WHERE topic = 'status' AND text = 'ended')
-SELECT *, coalesce(lead(at) OVER (PARTITION BY space, topic, key, other ORDER BY at), {far_away}) AS until
+SELECT {with_since}, until
 FROM (
-    SELECT {unchanged} FROM {known}
-    UNION ALL
-    SELECT {freed} FROM ended JOIN named USING (space, key)
-    UNION ALL
-    SELECT {begun} FROM begins
-    UNION ALL
-    SELECT {assumed}
+    SELECT *, coalesce(lead(at) OVER of_thing, {far_away}) AS until,
+        IF(held AND NOT coalesce(lag(held) OVER of_thing, false), coalesce(since, at), NULL) AS first_at
     FROM (
-        SELECT space, holder, explode(IF(number = 1, array('pause'), array('pause', 'presence'))) AS topic
-        FROM holders JOIN begins USING (space)
+        SELECT {unchanged} FROM {known}
+        UNION ALL
+        SELECT {freed} FROM ended JOIN named USING (space, key)
+        UNION ALL
+        SELECT {begun} FROM begins
+        UNION ALL
+        SELECT {assumed}
+        FROM (
+            SELECT space, holder, explode(IF(number = 1, array('pause'), array('pause', 'presence'))) AS topic
+            FROM holders JOIN begins USING (space)
+        )
     )
+    WINDOW of_thing AS (PARTITION BY space, topic, key, other ORDER BY at)
 )
+WINDOW until_now AS (PARTITION BY space, topic, key, other ORDER BY at)
 """
 _FREED = columns(
     AUDIT_FACTS,

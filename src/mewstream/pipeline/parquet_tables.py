@@ -18,7 +18,8 @@ FULL_ROWS = 2_000_000
 
 
 class ParquetTables:
-    """``tag`` is of one run: what a killed run left, or a worker of it still writes, never gets mixed with ours."""
+    """``tag`` is of one run: what a killed run left, or a worker of it still writes, never gets mixed with ours. What
+    this run has written for a batch that came to nothing, it overwrites."""
 
     def __init__(self, root: Path, tag: str) -> None:
         self._root = root
@@ -78,11 +79,11 @@ class ParquetTables:
     def _write_parts(self, rows: DataFrame, column: str, table: Table, batch: int) -> tuple[Piece | None, Piece | None]:
         """In one job, rows with a false and with a true ``column`` apart."""
         path = f"{table.name}/{batch:012d}-{self._tag}"
-        rows.write.partitionBy(column).parquet(str(self._root / path))
+        rows.write.mode("overwrite").partitionBy(column).parquet(str(self._root / path))
         return self._piece(f"{path}/{column}=false"), self._piece(f"{path}/{column}=true")
 
     def _write(self, rows: DataFrame, path: str, level: int = 0) -> Piece | None:
-        rows.write.parquet(str(self._root / path))
+        rows.write.mode("overwrite").parquet(str(self._root / path))
         return self._piece(path, level)
 
     def _piece(self, path: str, level: int = 0) -> Piece | None:

@@ -315,8 +315,8 @@ class _Pipeline:
         if self._is_new(counted):
             derive(batch, records, stats, counted, self._schemas)
             batch.commit(counted.next_offsets(self.writer.manifest.offsets))
+            self._report(counted, began, self._lag(), batch.number)
         self._acknowledge()
-        self._report(counted, began, self._lag(), batch.number)
         self.writer.compact()
 
     def _is_new(self, counted: Counted) -> bool:

@@ -523,6 +523,7 @@ AUDIT_FACTS = Table(
         Column("key", "string", "whom or which stream it is about"),
         Column("other", "string", "the second part of the key, such as the holder of a right; else empty"),
         Column("at", "bigint", "offset of the record that said so"),
+        Column("since", "bigint", "offset of the first of those that have held without a break until this one"),
         Column("seq", "bigint", "its position in the space"),
         Column("ts", "bigint", "its time, in microseconds"),
         Column("held", "boolean", "it holds; false where the record ended it"),

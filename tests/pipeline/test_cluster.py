@@ -75,8 +75,8 @@ def master(tmp_path: Path) -> Iterator[str]:
 def test_the_same_tables(
     spark: SparkSession, master: str, journal_of: Callable[..., Path], tmp_path: Path, slow_table_format: str
 ) -> None:
-    journal = journal_of(lively(250, seed=41), lively(150, space="other", seed=42), seal=True)
-    settings = {"master": master, "max_records": 230, "table_format": slow_table_format}
+    journal = journal_of(lively(200, seed=41), lively(100, space="other", seed=42), seal=True)
+    settings = {"master": master, "max_records": 200, "table_format": slow_table_format}
     with PipelineProcess(journal, tmp_path / "cluster", tmp_path / "log", **settings) as pipeline:
         assert int(pipeline.wait_for("end")[1]) >= 2
         assert pipeline.process.wait() == 0

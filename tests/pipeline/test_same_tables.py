@@ -60,9 +60,9 @@ def test_steps_of_one_run(
     spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path, seed: int, slow_table_format: TableFormat
 ) -> None:
     journal = journal_of(*plays(seed), per_batch=3)
-    steps = random.Random(seed).randrange(90, 200)
+    steps = random.Random(seed).randrange(120, 240)
     result = bring_up_to_date(spark, journal, tmp_path / "steps", max_records=steps, table_format=slow_table_format)
-    assert result.batches >= 4
+    assert result.batches >= 3
     assert_as_in_one_batch(spark, journal, tmp_path / "steps", empty={"audit"})
 
 
@@ -111,7 +111,7 @@ def test_continuously(spark: SparkSession, tmp_path: Path, slow_table_format: Ta
         thread = threading.Thread(target=run, args=(settings, progress), kwargs={"stop": stop, "spark": spark})
         thread.start()
         try:
-            for share in (0.1, 0.15, 0.4, 0.6, 1.0):
+            for share in (0.1, 0.5, 1.0):
                 for each, beginning in zip(whole, beginnings, strict=True):
                     beginning.records = each.records[: int(len(each.records) * share)]
                 caught_up.clear()

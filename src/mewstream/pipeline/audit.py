@@ -28,8 +28,8 @@ from mewstream.pipeline import audit_frames as frames_of
 from mewstream.pipeline import audit_numbers as numbers
 from mewstream.pipeline import audit_refusals as refusals
 from mewstream.pipeline import audit_tallies as tallies_of
-from mewstream.pipeline.sql import filled, query
-from mewstream.pipeline.tables import AUDIT
+from mewstream.pipeline.sql import columns, filled, query, settled
+from mewstream.pipeline.tables import AUDIT, AUDIT_FACTS
 from mewstream.protocol import kinds as kinds_of_messages
 from mewstream.protocol.errors import SequenceRegression
 
@@ -73,7 +73,7 @@ def judge(
     """
     kinds = facts_of.KINDS if kinds is None else kinds
     screen = frames is None or frames >= _WORTH_SCREENING
-    control = facts_of.control_records(batch if control is None else control).localCheckpoint()
+    control = settled(facts_of.control_records(batch if control is None else control))
     tallies = tallies_of.tallies(batch, fine=screen)
     spans = tallies_of.spans(tallies)
     facts = facts_of.facts_in(control, carried, spans, kinds)
@@ -81,9 +81,9 @@ def judge(
     if screen:
         looked = _screened(batch, control, facts, tallies, spans, spaces, streams)
     else:
-        everything = frames_of.frames_of(batch).localCheckpoint()
+        everything = settled(frames_of.frames_of(batch))
         looked = _Looked(everything, everything, spaces, streams)
-    used = frames_of.uses(looked.frames, facts).localCheckpoint()
+    used = settled(frames_of.uses(looked.frames, facts))
     marks = query(
         _MARKS,
         judged=_judged(kinds),
@@ -127,11 +127,9 @@ def _screened(
     """What is suspected, which is little: to find it is the dearest part of the audit, and once is enough."""
     spaces = numbers.suspected_spaces(spaces, tallies, batch)
     streams = numbers.suspected_streams(streams, tallies, batch)
-    allowed = frames_of.allowed(facts, spans).localCheckpoint()
-    frames = frames_of.worth_a_look(
-        frames_of.frames_of(batch), tallies, allowed, facts, control, streams
-    ).localCheckpoint()
-    return _Looked(frames, frames_of.suspects(frames, allowed).localCheckpoint(), spaces, streams)
+    allowed = settled(frames_of.allowed(facts, spans))
+    frames = settled(frames_of.worth_a_look(frames_of.frames_of(batch), tallies, allowed, facts, control, streams))
+    return _Looked(frames, settled(frames_of.suspects(frames, allowed)), spaces, streams)
 
 
 _MARKS = """
@@ -195,12 +193,23 @@ FROM ({refused})
 """
 _SAID = """
 UNION ALL
-SELECT frames.space, 'sequence', stream_id, sender, at, seq, NULL, true, NULL, sequence, NULL, NULL, NULL
+SELECT {numbered}, NULL AS until
 FROM {frames} AS frames LEFT SEMI JOIN control
     ON frames.space = control.space AND frames.stream_id = control.stream_id AND frames.sender = control.sender
     AND outcome = '{regression}'
 WHERE sequence IS NOT NULL
 """
+_NUMBERED = columns(
+    AUDIT_FACTS,
+    space="frames.space",
+    topic="'sequence'",
+    key="frames.stream_id",
+    other="frames.sender",
+    at="frames.at",
+    seq="frames.seq",
+    held="true",
+    number="sequence",
+)
 
 
 _WITH_PATTERNS = """(
@@ -235,17 +244,20 @@ def _known(kinds: Collection[str], control: DataFrame, facts: DataFrame, looked:
     if changed:
         lookups |= changes.LOOKUPS
         looked_at.append(filled(_CHANGES, changed=", ".join(f"'{record}'" for record in changed)))
-    return query(
-        _KNOWN,
-        looked_at=" UNION ALL ".join(looked_at),
-        sequences=_SAID if "refused" in kinds else "",
-        regression=SequenceRegression.code,
-        as_of=facts_of.as_of(lookups),
-        control=control,
-        facts=facts,
-        frames=looked.frames,
-        suspects=looked.suspects,
-    ).localCheckpoint()
+    return settled(
+        query(
+            _KNOWN,
+            looked_at=" UNION ALL ".join(looked_at),
+            sequences=_SAID if "refused" in kinds else "",
+            numbered=_NUMBERED,
+            regression=SequenceRegression.code,
+            as_of=facts_of.as_of(lookups),
+            control=control,
+            facts=facts,
+            frames=looked.frames,
+            suspects=looked.suspects,
+        )
+    )
 
 
 def _judged(kinds: Collection[str]) -> str:

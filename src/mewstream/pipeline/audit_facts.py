@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping
 
 from pyspark.sql import DataFrame
 
-from mewstream.pipeline.sql import columns, filled, query, same
+from mewstream.pipeline.sql import columns, filled, query, same, settled
 from mewstream.pipeline.tables import AUDIT_FACTS
 
 OPEN = "('ready', 'live')"
@@ -188,19 +188,21 @@ def facts_in(control: DataFrame, carried: DataFrame, spans: DataFrame, kinds: Co
         control=control,
         spans=spans,
     )
-    return query(
-        _FACTS,
-        with_since=same(AUDIT_FACTS, since="last(first_at, true) OVER until_now"),
-        unchanged=same(AUDIT_FACTS),
-        freed=_FREED,
-        begun=_BEGUN,
-        assumed=_ASSUMED,
-        far_away=str(FAR_AWAY),
-        # Facts are few and asked for often: what they were made from must not be planned again each time.
-        known=said.localCheckpoint(),
-        carried=carried,
-        spans=spans,
-    ).localCheckpoint()
+    return settled(
+        query(
+            _FACTS,
+            with_since=same(AUDIT_FACTS, since="last(first_at, true) OVER until_now"),
+            unchanged=same(AUDIT_FACTS),
+            freed=_FREED,
+            begun=_BEGUN,
+            assumed=_ASSUMED,
+            far_away=str(FAR_AWAY),
+            # Facts are few and asked for often: what they were made from must not be planned again each time.
+            known=settled(said),
+            carried=carried,
+            spans=spans,
+        )
+    )
 
 
 _OF_FACT = {name: f"fact.{name}" for name in ("topic", "key", "other", *_COLUMNS)}

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from mewstream.pipeline.audit_facts import mark
 from mewstream.pipeline.audit_tallies import BLOCK
-from mewstream.pipeline.sql import columns, query
+from mewstream.pipeline.sql import columns, query, settled
 from mewstream.pipeline.tables import AUDIT_FACTS
 
 KNOWN = "(begun = 1 OR coalesce(try_cast(regexp_extract(key, '^stream-([0-9]+)$') AS BIGINT) >= lowest, false))"
@@ -33,16 +33,16 @@ def streams(tallies: DataFrame, facts: DataFrame, carried: DataFrame) -> DataFra
 
 def suspected_spaces(spaces: DataFrame, tallies: DataFrame, records: DataFrame) -> DataFrame:
     """Where a space has its part of the journal for itself, seq and offset go on side by side."""
-    shared = query(_OUT_OF_STEP, spaces=spaces).localCheckpoint()
+    shared = settled(query(_OUT_OF_STEP, spaces=spaces))
     if shared.isEmpty():
         return shared
     rows = query(_RECORDS_OF, block=str(BLOCK), spaces=shared, records=records)
-    return query(_SUSPECTED_SPACES, spaces=shared, tallies=tallies, broken=_broken(rows)).localCheckpoint()
+    return settled(query(_SUSPECTED_SPACES, spaces=shared, tallies=tallies, broken=_broken(rows)))
 
 
 def suspected_streams(streams: DataFrame, tallies: DataFrame, records: DataFrame) -> DataFrame:
     rows = query(_FRAMES_OF, block=str(BLOCK), records=records)
-    return query(_SUSPECTED_STREAMS, streams=streams, tallies=tallies, broken=_broken(rows)).localCheckpoint()
+    return settled(query(_SUSPECTED_STREAMS, streams=streams, tallies=tallies, broken=_broken(rows)))
 
 
 def _broken(rows: DataFrame) -> DataFrame:

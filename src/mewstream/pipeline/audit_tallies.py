@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from mewstream.pipeline.sql import query
+from mewstream.pipeline.sql import query, settled
 
 BLOCK = 1 << 12
 """Offsets are cut into blocks of so many, so that little is suspected where something happens."""
@@ -51,7 +51,7 @@ GROUP BY space
 
 def tallies(records: DataFrame, *, fine: bool) -> DataFrame:
     """One row for each group; those that are not ``fine`` tell neither blocks nor readers apart."""
-    return query(_TALLIES, number=STREAM_NUMBER, groups=_FINE if fine else _COARSE, records=records).localCheckpoint()
+    return settled(query(_TALLIES, number=STREAM_NUMBER, groups=_FINE if fine else _COARSE, records=records))
 
 
 def spans(tallies: DataFrame) -> DataFrame:

@@ -21,7 +21,7 @@ from mewstream.pipeline.activity import activity
 from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.events import RIGHT_RECORDS, SESSION_RECORDS, STREAM_RECORDS, control_records
 from mewstream.pipeline.intervals import authorizations
-from mewstream.pipeline.sql import query, same
+from mewstream.pipeline.sql import query, same, settled
 from mewstream.pipeline.warehouse import BatchWriter
 
 #: Small tables are written at the same time: each takes little but waiting.
@@ -67,7 +67,7 @@ GROUP BY partition, record
 
 def statistics(records: DataFrame) -> DataFrame:
     """A row for each space and kind of record."""
-    return query(_STATISTICS, records=records).localCheckpoint()
+    return settled(query(_STATISTICS, records=records))
 
 
 def count(statistics: DataFrame, partitions: int) -> Counted:
@@ -115,6 +115,9 @@ class Schemas:
 
 def derive(batch: BatchWriter, records: DataFrame, stats: DataFrame, counted: Counted, schemas: Schemas) -> None:
     """Write the rows of every table but bronze. ``records`` are the bronze rows of this batch."""
+    # Or Spark would take a stack trace for each step of each plan, to tell where in its code that comes from.
+    for form in ("short", "long"):
+        records.sparkSession.sparkContext.setLocalProperty(f"callSite.{form}", f"batch {batch.number}")
     with _at_work(records.sparkSession) as work:
         _Derivation(batch, records, stats, counted, schemas, work).run()
 
@@ -135,15 +138,15 @@ class _Derivation:
         self.schemas = schemas
         self.work = work
         self.additions = [summary.of_records(stats)]
-        self.spaces = query(_SPACES, stats=stats).localCheckpoint()
-        self.others = records.where("record <> 'frame'").localCheckpoint()
-        self.control = control_records(self.others).localCheckpoint()
+        self.spaces = settled(query(_SPACES, stats=stats))
+        self.others = settled(records.where("record <> 'frame'"))
+        self.control = settled(control_records(self.others))
         self.lives = query(_LIVING, carried=batch.carried(t.STREAMS))
         if counted.any(STREAM_RECORDS):
-            self.lives = streams.lives(self.control, batch.carried(t.STREAMS)).localCheckpoint()
+            self.lives = settled(streams.lives(self.control, batch.carried(t.STREAMS)))
         self.rights = batch.carried(t.AUTHORIZATIONS)
         if counted.any(RIGHT_RECORDS):
-            self.rights = authorizations(self.control, self.rights).localCheckpoint()
+            self.rights = settled(authorizations(self.control, self.rights))
 
     def run(self) -> None:
         self.work.start(self._audit)
@@ -152,7 +155,7 @@ class _Derivation:
         if "frame" in self.counted.kinds:
             self.batch.append(t.FRAMES, silver.frames(self.records))
         self.frames = self.batch.added(t.FRAMES)
-        self.activity = activity(self.frames, self.lives, self.rights, self.spaces).localCheckpoint()
+        self.activity = settled(activity(self.frames, self.lives, self.rights, self.spaces))
         self.additions.append(summary.total(self.activity, "bytes", "bytes"))
         self._content()
         self._streams()
@@ -171,7 +174,7 @@ class _Derivation:
             frames=kinds.get("frame", 0),
             kinds=kinds.keys(),
         )
-        marks = judged.marks.localCheckpoint()
+        marks = settled(judged.marks)
         self.batch.append(t.AUDIT, audit.findings(marks))
         self.batch.replace(t.AUDIT_FACTS, judged.carried)
         self.additions.append(audit.counts(marks))
@@ -189,7 +192,7 @@ class _Derivation:
     def _sessions(self) -> None:
         before = self.batch.carried(t.SESSIONS)
         if self.counted.any(SESSION_RECORDS):
-            after = sessions.sessions(self.control, before).localCheckpoint()
+            after = settled(sessions.sessions(self.control, before))
             self.work.start(self.batch.split, t.SESSIONS, after.selectExpr("*", "left_seq IS NULL AS is_open"))
             self.additions.append(query(_JOINS, sessions=after, spaces=self.spaces))
         else:
@@ -197,7 +200,7 @@ class _Derivation:
         self.additions.append(summary.total(after.where("left_seq IS NULL"), "present"))
         participants = self.batch.carried(t.PARTICIPANTS)
         if "joined" in self.counted.kinds:
-            participants = sessions.participants(self.control, participants).localCheckpoint()
+            participants = settled(sessions.participants(self.control, participants))
             self.work.start(self.batch.replace, t.PARTICIPANTS, participants)
         self.additions.append(summary.total(participants, "participants"))
 
@@ -207,7 +210,7 @@ class _Derivation:
         if opened:
             new = silver.formats(self.control)
             self.work.start(self.batch.append, t.FORMATS, new)
-            formats = formats.unionByName(new).localCheckpoint()
+            formats = settled(formats.unionByName(new))
         if opened or (ended and self.batch.has_carried(t.LIVE_FORMATS)):
             self.work.start(self.batch.replace, t.LIVE_FORMATS, content.still_live(formats, self.lives))
         if self.counted.formatted:
@@ -220,7 +223,7 @@ class _Derivation:
                 self.additions.append(summary.total(self.batch.added(table), name))
 
     def _streams(self) -> None:
-        after = streams.streams(self.control, self.batch.carried(t.STREAMS), self.activity).localCheckpoint()
+        after = settled(streams.streams(self.control, self.batch.carried(t.STREAMS), self.activity))
         self.work.start(self.batch.split, t.STREAMS, after.selectExpr("*", "ended_seq IS NULL AS is_open"))
         self.additions.append(summary.total(after.where("ended_seq IS NULL"), "open_streams"))
 
@@ -229,10 +232,10 @@ class _Derivation:
         self.work.start(self.batch.split, t.AUTHORIZATIONS, rows)
         if not self.counted.any(RIGHT_RECORDS) and not self.batch.has_carried(t.HANDOFFS):
             return
-        begun = handoffs.begun(
-            self.control, self.rights, spaces=self.spaces, carried=self.batch.carried(t.HANDOFFS)
-        ).localCheckpoint()
-        found = handoffs.first_frames(begun, self.rights, self.activity).localCheckpoint()
+        begun = settled(
+            handoffs.begun(self.control, self.rights, spaces=self.spaces, carried=self.batch.carried(t.HANDOFFS))
+        )
+        found = settled(handoffs.first_frames(begun, self.rights, self.activity))
         silences = handoffs.silences(found, self.frames, self.lives)
         self.work.start(self.batch.split, t.HANDOFFS, handoffs.handoffs(begun, found, silences))
 
@@ -240,20 +243,22 @@ class _Derivation:
         flowing = self.counted.any({"frame", "frames-dropped"})
         if not flowing and not self.batch.has_carried(t.OPEN_WINDOWS):
             return
-        windows = metrics.windows(
-            self.control,
-            self.activity,
-            lives=self.lives,
-            spaces=self.spaces,
-            carried=self.batch.carried(t.OPEN_WINDOWS),
-        ).localCheckpoint()
+        windows = settled(
+            metrics.windows(
+                self.control,
+                self.activity,
+                lives=self.lives,
+                spaces=self.spaces,
+                carried=self.batch.carried(t.OPEN_WINDOWS),
+            )
+        )
         self.work.start(self.batch.split, t.STREAM_METRICS, metrics.metrics(windows))
         self.work.start(self.batch.replace, t.OPEN_WINDOWS, windows.where("is_open"))
 
     def _gaps(self) -> None:
         numbered = gaps.numbered(self.frames, self.lives, self.batch.carried(t.WRITER_SEQUENCES))
         if self.counted.numbered:
-            numbered = numbered.localCheckpoint()
+            numbered = settled(numbered)
         if self.counted.numbered or self.batch.has_carried(t.SEQUENCE_GAPS):
             rows = gaps.gaps(
                 numbered,

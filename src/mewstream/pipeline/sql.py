@@ -39,3 +39,11 @@ def columns(table: Table, **given: str) -> str:
 def same(table: Table, **changed: str) -> str:
     """The columns of a table for a SELECT: those ``changed`` as SQL, others as they are."""
     return columns(table, **{name: f"`{name}`" for name in table.names} | changed)
+
+
+def settled(rows: DataFrame) -> DataFrame:
+    """The rows, computed here and now: what is asked of them more than once is not computed, nor planned, again."""
+    if rows.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1":
+        # Rows in one partition are where every join and window wants them, if Spark knows that it is one.
+        rows = rows.coalesce(1)
+    return rows.localCheckpoint()

@@ -95,7 +95,10 @@ class TestFrames:
             async with joined(gateway, "server") as (server,):
                 shown = asyncio.create_task(wait(on_terminal, shell, no_color))
                 await server.receive("system/presence", event="join")
-                await server.send("chat", {"text": "hello \x1b[2J"})
+                # It has joined, and looks at what is said a moment later.
+                while not shown.done():
+                    await server.send("chat", {"text": "hello \x1b[2J"})
+                    await asyncio.wait([shown], timeout=0.2)
                 text = await shown
                 assert (b"\x1b[1mserver\x1b[0m" in text) is expected
                 assert b"says: hello \\x1b[2J" in text and b"\x1b[2J" not in text

@@ -167,8 +167,8 @@ class Connection(WSListener):
         if not self._is_held and self.is_open:
             self._is_held = True
             self._transport.notify_user_specific_pong_received()
-            # Not at once, for we are in the middle of a read: a TLS transport that is paused there keeps what it has
-            # not handed over yet, and after a resume gives it only when the gateway sends more.
+            # We are in the middle of a read: a TLS transport that is paused there keeps what it has not handed over
+            # yet, and after a resume gives it only when the gateway sends more.
             self._loop.call_soon(self._hold_or_release)
 
     def release_reading(self) -> None:

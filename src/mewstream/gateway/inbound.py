@@ -14,14 +14,18 @@ class Reading:
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop
         self._transport = transport
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
         self._held: set[object] = set()
 
     def hold(self, why: object) -> None:
-        if not self._held:
-            # Not at once, for we may be in the middle of a read: a TLS transport that is paused there keeps what it has
-            # not handed over yet, and after a resume gives it only when the peer sends more.
-            self._loop.call_soon(self._follow)
+        is_first = not self._held
         self._held.add(why)
+        if is_first and self._is_tls:
+            # We may be in the middle of a read: a TLS transport that is paused there keeps what it has not handed over
+            # yet, and after a resume gives it only when the peer sends more.
+            self._loop.call_soon(self._follow)
+        elif is_first:
+            self._follow()
 
     def release(self, why: object) -> None:
         if why in self._held:

@@ -182,7 +182,7 @@ def test_nothing_is_found_in_what_the_core_writes(spark: SparkSession) -> None:
         # The content that a format forbids is not in the log, nor is all of what a limit or a pattern looks at.
         assert counts["refusals_judged"] > 10 * counts["refusals_not_judged"], (space, counts)
     pieces = Judge(spark)
-    for piece in cut(table, 0.3, 0.7):
+    for piece in cut(table, 0.45):
         pieces.batch(piece, frames=1)
     assert pieces.findings == []
     assert pieces.counts == whole.counts

@@ -327,7 +327,7 @@ def test_a_uri_that_cannot_be_resolved_is_one_line_without_its_keys(spark: Spark
 # -- streams --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_whatever_the_steps_everything_comes_once_and_in_order(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """Many runs on one checkpoint, each with limits of its own, while the journal grows, is sealed and restarted."""
     chance = random.Random(seed)

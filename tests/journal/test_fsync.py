@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driven import Driven
 from making import SPACE, ForgetfulFiles, Script, abandon, lively, memory_directory, open_journal
 
 from mewstream.gateway import recorder as recorder_module
@@ -21,14 +22,11 @@ from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
-from mewstream.gateway.metrics import Metrics
-from mewstream.gateway.recorder import JournalRecorder
 from mewstream.gateway.refusal_flood import RefusalFlood
 from mewstream.gateway.space import Space
+from mewstream.journal import partition as partition_module
 from mewstream.journal.errors import CorruptJournal
-from mewstream.journal.files import Files
 from mewstream.journal.local import LocalJournal, read_snapshot
-from mewstream.journal.settings import JournalSettings
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import fold
@@ -40,51 +38,6 @@ from mewstream.protocol.records import Frame, Record
 def tmp_path() -> Iterator[Path]:
     with memory_directory() as directory:
         yield directory
-
-
-class Driven:
-    """A recorder on a journal, without a gateway."""
-
-    def __init__(self, data: Path, files: Files | None = None, *, partitions: int = 1, **settings: Any) -> None:
-        settings = {"durability": "fsync", "flush_interval": 0.001, "segment_bytes": 8000, **settings}
-        self.settings = JournalSettings(partitions=partitions, **settings)
-        self.data = data
-        self.states: dict[str, Any] = {}
-        self.journal = LocalJournal(
-            data,
-            partitions=partitions,
-            segment_bytes=self.settings.segment_bytes,
-            synced_commits=self.settings.durability == "fsync",
-            files=files,
-        )
-        self.metrics = Metrics()
-        self.recorder = JournalRecorder(
-            self.journal,
-            self.settings,
-            loop=asyncio.get_running_loop(),
-            metrics=self.metrics,
-            states=lambda: self.states,
-        )
-
-    def die(self) -> None:
-        """The process is gone. What a thread has begun it may still finish: the disk has it or not."""
-        recorder = self.recorder
-        recorder._closing = True
-        recorder._retention_timer.cancel()
-        for lane in recorder._lanes:
-            if lane.flush_timer is not None:
-                lane.flush_timer.cancel()
-        if recorder._retry_timer is not None:
-            recorder._retry_timer.cancel()
-        recorder._sync_thread.shutdown(wait=True, cancel_futures=True)
-        recorder._work_thread.shutdown(wait=True, cancel_futures=True)
-        abandon(self.journal)
-        # What still comes back from those threads comes to nobody.
-        recorder._synced = lambda *_: None  # type: ignore[method-assign]
-
-    @property
-    def is_failing(self) -> bool:
-        return bool(self.metrics.journal_failing._value.get())
 
 
 class Load:
@@ -145,7 +98,15 @@ def _slow(files: ForgetfulFiles, seconds: float = 0.001) -> None:
 # -- the power fails ------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def written_beside(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Every second seed: what few records there are is written in the thread for many."""
+    if seed % 2:
+        monkeypatch.setattr(partition_module, "COMPRESSED_ROWS", 3)
+
+
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.usefixtures("written_beside")
 async def test_what_was_acknowledged_survives_a_lost_power(tmp_path: Path, seed: int) -> None:
     """Nothing that was not synced survives."""
     files = ForgetfulFiles()
@@ -164,6 +125,7 @@ async def test_what_was_acknowledged_survives_a_lost_power(tmp_path: Path, seed:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.usefixtures("written_beside")
 async def test_what_was_acknowledged_survives_whatever_else_does(tmp_path: Path, seed: int) -> None:
     """Of what was not synced, any part may have reached the disk. A start that then refuses must
     name a place behind all that was acknowledged."""
@@ -327,6 +289,7 @@ async def test_the_directories_of_a_new_journal_are_synced(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.usefixtures("written_beside")
 async def test_sealing_and_snapshots_keep_what_was_acknowledged(tmp_path: Path, seed: int) -> None:
     files = ForgetfulFiles()
     driven = Driven(tmp_path, files, segment_bytes=4000)

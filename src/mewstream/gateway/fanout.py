@@ -21,6 +21,8 @@ from mewstream.protocol.records import FrameBlock
 
 log = logging.getLogger("mewstream.gateway")
 
+#: So many times as much of control messages as of frames may be put together in a tick.
+_CONTROL_TOGETHER = 16
 #: In place of an opcode: the body is whole WebSocket messages already, each with its header.
 FRAMED = 0
 
@@ -197,7 +199,8 @@ class Outbox:
         if parcel.stream is None:
             self._control = True
         parcels.append(parcel)
-        self._size += parcel.size
+        # A control message waits for the journal, and many in one tick wait for it together: a storm of joins, say.
+        self._size += parcel.size if parcel.stream is not None else parcel.size // _CONTROL_TOGETHER
         if self._size >= self._flush_bytes:
             self.flush()
         elif not self._scheduled:

@@ -7,6 +7,32 @@ import asyncio
 from mewstream.protocol.errors import LimitExceeded
 from mewstream.protocol.policy import Limits
 
+#: What one reading may bring: while nobody else sends, and while others do, who would wait for it to be worked off.
+MANY_BYTES = 64 << 10
+FEW_BYTES = 8 << 10
+_ALONE_SECONDS = 0.05
+#: A flooding writer has its turns until they have taken so long together; then as much time is for the others alone.
+_TURNS_SECONDS = 0.001
+
+
+class Turns:
+    """Who sends: one connection that floods us, or others too."""
+
+    __slots__ = ("_last", "_loop", "_since")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._last: object = None
+        self._since = 0.0
+
+    def has_read(self, connection: object) -> None:
+        if connection is not self._last:
+            self._last = connection
+            self._since = self._loop.time()
+
+    def is_alone(self, connection: object) -> bool:
+        return connection is self._last and self._loop.time() - self._since > _ALONE_SECONDS
+
 
 class Reading:
     """Reading from one peer, which several reasons may hold up at the same time."""
@@ -16,6 +42,7 @@ class Reading:
         self._transport = transport
         self._is_tls = transport.get_extra_info("sslcontext") is not None
         self._held: set[object] = set()
+        self._turns_took = 0.0
 
     def hold(self, why: object) -> None:
         is_first = not self._held
@@ -31,6 +58,19 @@ class Reading:
         if why in self._held:
             self._held.discard(why)
             self._follow()
+
+    def take_turns(self, took: float) -> None:
+        """There is more to read, and what was read took so many seconds that others waited for: go on in the next turn
+        of the loop, or later."""
+        if self._is_tls:
+            return
+        self._turns_took += took
+        self.hold(self)
+        if self._turns_took < _TURNS_SECONDS:
+            self._loop.call_soon(self.release, self)
+        else:
+            self._loop.call_later(self._turns_took, self.release, self)
+            self._turns_took = 0.0
 
     def _follow(self) -> None:
         if self._transport.is_closing():

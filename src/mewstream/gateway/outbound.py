@@ -27,6 +27,8 @@ PAUSE_CREDIT_RATE = 0.1
 #: So many times longer may a peer hold up its writers while most others do so too.
 COMMON_PATIENCE = 20
 _CHUNK = 64 << 10
+#: A reader that is far behind may lose such a part of its queue at once, to make room for messages that came together.
+_DROPPED_TOGETHER = 1 / 16
 #: What a queued message costs beside its bytes: a flood of tiny ones must not outgrow the limit.
 _ENTRY_BYTES = 160
 
@@ -205,12 +207,16 @@ class Outbound:
     def _takes_together(self, parcel: Parcel) -> bool:
         """What came together waits together, and its bytes are shared by all who wait for it. A reader that has
         kept up may even get more than its queue should hold: it could not know how much a writer would send
-        at once, and the writer is held up now."""
+        at once, and the writer is held up now. One that is far behind loses the oldest: to take each message by itself
+        would make a flood cost more for who does not read it than for who does."""
         if parcel.on_slow == "latest":
             return False
         if self._queued_bytes <= self._delivery.soft_queue_bytes:
             return True
-        return self._queued_bytes + _weight(parcel) <= self._delivery.queue_bytes
+        weight = _weight(parcel)
+        if parcel.on_slow == "drop-oldest" and weight <= self._delivery.queue_bytes * _DROPPED_TOGETHER:
+            return True
+        return self._queued_bytes + weight <= self._delivery.queue_bytes
 
     def _enqueue(self, parcel: Parcel) -> None:
         if not self._open:
@@ -218,7 +224,8 @@ class Outbound:
                 self._count_drop(parcel)
             return
         is_too_much = self._queued_bytes + _weight(parcel) > self._delivery.queue_bytes
-        if is_too_much and parcel.count == 1 and not self._make_room(parcel):
+        kept_up = parcel.count > 1 and self._queued_bytes <= self._delivery.soft_queue_bytes
+        if is_too_much and not kept_up and not self._make_room(parcel):
             return
         entry = [parcel]
         self._queue.append(entry)

@@ -17,8 +17,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from mewstream.gateway.metrics import Metrics
@@ -43,6 +44,10 @@ QUIET_RECORDS = 20_000
 MOST_UNSEALED = 16
 #: Where nobody waits for the disk, it is asked to write in such pieces, so that the end of a segment does not wait.
 WRITE_BACK_BYTES = 4 << 20
+#: So many times ``flush_bytes`` may wait for the thread that writes; then the loop waits too.
+MOST_WAITING = 4
+#: How often a rewriting of segments looks whether frames flow.
+GIVE_WAY_SECONDS = 0.1
 
 
 class Recorder(Protocol):
@@ -93,16 +98,19 @@ class NoRecorder:
 
 
 class _Lane:
-    """One partition: who waits for its next flush or sync."""
+    """One partition: what is being written or synced of it, and who waits for that."""
 
     __slots__ = (
         "flush_timer",
         "number",
         "partition",
+        "rolling",
+        "snapshot",
         "snapshot_at",
         "syncing",
         "unsynced",
         "unwritten",
+        "writing",
     )
 
     def __init__(self, number: int, partition: Partition, snapshot_at: int) -> None:
@@ -111,7 +119,12 @@ class _Lane:
         self.flush_timer: asyncio.TimerHandle | None = None
         self.unwritten: list[Callable[[], None]] = []
         self.unsynced: list[Callable[[], None]] = []
+        self.writing: Future[None] | None = None
+        self.rolling = False
+        """That is what the thread does: until then nothing can be synced."""
         self.syncing = False
+        self.snapshot: tuple[Path, bytes] | None = None
+        """Waits until its records are written, up to ``snapshot_at``."""
         self.snapshot_at = snapshot_at
 
 
@@ -150,13 +163,19 @@ class JournalRecorder:
         ]
         self._lane_of: dict[str, _Lane] = {}
         self._by_partition = {id(lane.partition): lane for lane in self._lanes}
-        # Syncs must not wait behind a segment that is being rewritten.
+        # One for each, so that none waits for what can wait longer.
+        self._write_thread = ThreadPoolExecutor(1, "journal-write")
         self._sync_thread = ThreadPoolExecutor(1, "journal-sync")
-        self._work_thread = ThreadPoolExecutor(1, "journal-work", initializer=_step_back)
+        self._snapshot_thread = ThreadPoolExecutor(1, "journal-snapshot", initializer=_step_back)
+        # Both touch full segments, so they must take turns.
+        self._seal_and_prune_thread = ThreadPoolExecutor(1, "journal-seal", initializer=_step_back)
+        self._threads = (self._write_thread, self._sync_thread, self._snapshot_thread, self._seal_and_prune_thread)
         self._retry_timer: asyncio.TimerHandle | None = None
         self._retention_timer = loop.call_later(RETENTION_SECONDS, self._retain)
         self._seal_timer: asyncio.TimerHandle | None = None
+        self._sealing: list[Future[None]] = []
         self._closing = False
+        self._end = threading.Event()
 
     # -- appending and committing -----------------------------------------------------------------
 
@@ -175,9 +194,9 @@ class JournalRecorder:
 
     def _appended(self, lane: _Lane) -> None:
         if lane.flush_timer is None and not self.failing:
-            lane.flush_timer = self._loop.call_later(self._settings.flush_interval, self._flush_due, lane)
+            self._flush_later(lane)
         elif lane.partition.pending_bytes >= self._settings.flush_bytes:
-            self._flush(lane)
+            self._flush_beside(lane)
 
     def commit(self, space: str, done: Callable[[], None]) -> None:
         if self._settings.durability == "none" or self._closing:
@@ -200,43 +219,102 @@ class JournalRecorder:
             lane = self._lane_of[space] = self._by_partition[id(self._journal.partition(space))]
         return lane
 
+    # -- writing ----------------------------------------------------------------------------------
+
+    def _flush_later(self, lane: _Lane) -> None:
+        lane.flush_timer = self._loop.call_later(self._settings.flush_interval, self._flush_due, lane)
+
     def _flush_due(self, lane: _Lane) -> None:
         lane.flush_timer = None
-        self._flush(lane)
+        self._flush_beside(lane)
+
+    def _flush_beside(self, lane: _Lane) -> None:
+        """Write frames for which nobody waits. Many take a while: they are written in a thread, one
+        batch at a time, and those that come meanwhile wait, up to a bound."""
+        if self.failing or not lane.partition.fills_a_batch:
+            self._flush(lane)
+        elif lane.writing is None:
+            self._stop_timer(lane)
+            lane.partition.prepare()
+            self._write(lane, lane.partition.write)
+        elif lane.partition.pending_bytes >= MOST_WAITING * self._settings.flush_bytes:
+            self._flush(lane)
+        elif lane.flush_timer is None:
+            self._flush_later(lane)
+
+    def _write(self, lane: _Lane, task: Callable[[], None]) -> None:
+        """Have it done in the thread that writes."""
+        writing = lane.writing = self._write_thread.submit(task)
+        writing.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._wrote, lane, writing))
+
+    def _wrote(self, lane: _Lane, writing: Future[None]) -> None:
+        if lane.writing is not writing:
+            return  # somebody waited for it
+        if self._settle(lane):
+            self._after_writing(lane)
+            if lane.partition.pending_bytes >= self._settings.flush_bytes:
+                self._flush_beside(lane)
+
+    def _settle(self, lane: _Lane) -> bool:
+        """Wait until the thread has done what it was given, and count it. False where it could not."""
+        writing, lane.writing = lane.writing, None
+        lane.rolling = False
+        if writing is not None:
+            try:
+                writing.result()
+            except OSError as error:
+                self._fail(error)
+                return False
+            lane.partition.finish()
+        return True
 
     def _flush(self, lane: _Lane) -> None:
-        """Write what waits. Whoever waits for the writing alone is told at once."""
+        """Write everything that waits. Whoever waits for the writing alone is told at once."""
         if self.failing:
             return
-        if lane.flush_timer is not None:
-            lane.flush_timer.cancel()
-            lane.flush_timer = None
+        self._stop_timer(lane)
         try:
-            lane.partition.flush(may_roll=not lane.syncing)
+            if not self._settle(lane):
+                return
+            lane.partition.flush(may_roll=False)
         except OSError as error:
             self._fail(error)
             return
-        self._written(lane)
-
-    def _written(self, lane: _Lane) -> None:
         waiting, lane.unwritten = lane.unwritten, []
         if self._settings.durability == "fsync":
             lane.unsynced += waiting
         else:
             for done in waiting:
                 done()
+        self._after_writing(lane)
+
+    def _stop_timer(self, lane: _Lane) -> None:
+        if lane.flush_timer is not None:
+            lane.flush_timer.cancel()
+            lane.flush_timer = None
+
+    def _after_writing(self, lane: _Lane) -> None:
         self._sync(lane)
         if lane.partition.closed and self._seal_timer is None:
             self._seal_timer = self._loop.call_later(SEAL_SECONDS, self._seal_if_quiet, self._recorded())
         if lane.partition.next_offset - lane.snapshot_at >= self._settings.snapshot_every:
-            # Not now: a record may have been written that its space has yet to apply.
+            # Not now: a record may have been appended that its space has yet to apply.
             lane.snapshot_at = lane.partition.next_offset
-            self._loop.call_soon(self._snapshot, lane)
+            self._loop.call_soon(self._take_snapshot, lane)
+        self._keep_snapshot(lane)
 
     # -- syncing ----------------------------------------------------------------------------------
 
     def _sync(self, lane: _Lane) -> None:
-        if lane.syncing or self._closing or not self._must_sync(lane):
+        if lane.syncing or lane.rolling or self._closing:
+            return
+        if lane.partition.is_full:
+            # To go on in a new segment is to sync the old one. A write that is under way comes here again.
+            if lane.writing is None and not self.failing:
+                lane.rolling = True
+                self._write(lane, lane.partition.roll)
+            return
+        if not self._must_sync(lane):
             return
         lane.syncing = True
         lane.partition.unsynced_bytes = 0
@@ -284,6 +362,8 @@ class JournalRecorder:
             return
         try:
             for lane in self._lanes:
+                if not self._settle(lane):
+                    return
                 lane.partition.flush(may_roll=False)
         except OSError as error:
             self._fail(error)
@@ -318,13 +398,17 @@ class JournalRecorder:
 
     # -- beside the loop --------------------------------------------------------------------------
 
-    def _snapshot(self, lane: _Lane) -> None:
-        self._flush(lane)
-        if self.failing or self._closing or lane.partition.pending:
-            return
-        lane.snapshot_at = lane.partition.next_offset
-        file, data = self._journal.encode_snapshot(lane.number, self._states())
-        self._work("write a snapshot", lambda: self._journal.write_snapshot(file, data))
+    def _take_snapshot(self, lane: _Lane) -> None:
+        if not self._closing:
+            lane.snapshot_at = lane.partition.end_offset
+            lane.snapshot = self._journal.encode_snapshot(lane.number, self._states())
+            self._keep_snapshot(lane)
+
+    def _keep_snapshot(self, lane: _Lane) -> None:
+        """Write the snapshot that was taken, when all the records that it knows of are written."""
+        if lane.snapshot is not None and lane.partition.next_offset >= lane.snapshot_at:
+            (file, data), lane.snapshot = lane.snapshot, None
+            self._work(self._snapshot_thread, "write a snapshot", lambda: self._journal.write_snapshot(file, data))
 
     def _recorded(self) -> int:
         return sum(lane.partition.next_offset for lane in self._lanes)
@@ -332,7 +416,7 @@ class JournalRecorder:
     def _seal_if_quiet(self, recorded: int) -> None:
         """Rewriting segments takes a core for a while: it waits for a quiet second, unless many wait."""
         self._seal_timer = None
-        waiting = sum(len(lane.partition.closed) for lane in self._lanes)
+        waiting = self._unsealed()
         is_quiet = self._recorded() - recorded < QUIET_RECORDS * SEAL_SECONDS
         if waiting and not is_quiet and waiting < MOST_UNSEALED:
             self._seal_timer = self._loop.call_later(SEAL_SECONDS, self._seal_if_quiet, self._recorded())
@@ -341,11 +425,29 @@ class JournalRecorder:
 
     def _seal(self) -> None:
         for partition, name in self._journal.segments_to_seal():
-            self._work("seal a segment", partial(partition.seal, name), again=partial(_seal_later, partition, name))
+            sealing = self._work(
+                self._seal_and_prune_thread,
+                "seal a segment",
+                partial(partition.seal, name, self._give_way),
+                again=partial(_seal_later, partition, name),
+            )
+            self._sealing = [each for each in self._sealing if not each.done()] + [sealing]
+
+    def _give_way(self) -> None:
+        """Called in the thread that seals: both cores of a small machine may be needed for frames now."""
+        flowing = True
+        while flowing and self._unsealed() < MOST_UNSEALED and not self._end.is_set():
+            recorded = self._recorded()
+            self._end.wait(GIVE_WAY_SECONDS)
+            flowing = self._recorded() - recorded >= QUIET_RECORDS * GIVE_WAY_SECONDS
+
+    def _unsealed(self) -> int:
+        waiting = sum(len(lane.partition.closed) for lane in self._lanes)
+        return waiting + sum(not each.done() for each in self._sealing)
 
     def _retain(self) -> None:
         self._retention_timer = self._loop.call_later(RETENTION_SECONDS, self._retain)
-        self._work("prune", self._prune)
+        self._work(self._seal_and_prune_thread, "prune", self._prune)
 
     def _prune(self) -> None:
         plan = plan_pruning(
@@ -361,7 +463,13 @@ class JournalRecorder:
             self._journal.prune(plan)
             log.info("pruned %d segments, %d bytes", len(plan.segments), plan.bytes)
 
-    def _work(self, what: str, task: Callable[[], None], again: Callable[[], None] | None = None) -> None:
+    def _work(
+        self,
+        thread: ThreadPoolExecutor,
+        what: str,
+        task: Callable[[], None],
+        again: Callable[[], None] | None = None,
+    ) -> Future[None]:
         """Upkeep that may fail without harm: it is reported, and done again later."""
 
         def guarded() -> None:
@@ -372,7 +480,7 @@ class JournalRecorder:
                 if again is not None:
                     self._loop.call_soon_threadsafe(self._loop.call_later, RETENTION_SECONDS, again)
 
-        self._work_thread.submit(guarded)
+        return thread.submit(guarded)
 
     def close(self) -> None:
         """Everything on disk, a snapshot of everything, and the directory free for another."""
@@ -381,14 +489,15 @@ class JournalRecorder:
         if self._seal_timer is not None:
             self._seal_timer.cancel()
         for lane in self._lanes:
-            if lane.flush_timer is not None:
-                lane.flush_timer.cancel()
+            self._stop_timer(lane)
         if self._retry_timer is not None:
             self._retry_timer.cancel()
-        self._sync_thread.shutdown()
-        self._work_thread.shutdown()
+        self._end.set()
+        for thread in self._threads:
+            thread.shutdown()
         try:
             for lane in self._lanes:
+                self._settle(lane)
                 lane.partition.flush()
                 lane.partition.sync()
                 waiting, lane.unwritten, lane.unsynced = lane.unsynced + lane.unwritten, [], []

@@ -15,6 +15,7 @@ import re
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -27,6 +28,7 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.gateway import Gateway
 from mewstream.gateway.http import HttpApi
+from mewstream.gateway.inbound import FEW_BYTES, MANY_BYTES, Turns
 from mewstream.protocol.errors import ConfigError
 
 log = logging.getLogger("mewstream.gateway")
@@ -60,11 +62,37 @@ READ_BUFFER = 4096
 GC_THRESHOLDS = (20_000, 20, 20)
 
 
+class _WebSocket(WSProtocol):  # type: ignore[misc]
+    """Of picows, with bounded readings. It would grow its buffer to what the system holds for a flooding writer, which
+    may be tens of MiB: seconds of work, for which everyone would wait."""
+
+    __slots__ = ("_asked", "_turns")
+
+    def __init__(self, turns: Turns, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._turns = turns
+        self._asked = 0
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        most = MANY_BYTES if self._turns.is_alone(self) else FEW_BYTES
+        buffer: memoryview = super().get_buffer(size_hint)[:most]
+        self._asked = len(buffer)
+        return buffer
+
+    def buffer_updated(self, size: int) -> None:
+        began = time.perf_counter()
+        super().buffer_updated(size)
+        self._turns.has_read(self)
+        if size == self._asked and size >= FEW_BYTES and self.listener is not None:
+            self.listener.reading.take_turns(0.0 if self._turns.is_alone(self) else time.perf_counter() - began)
+
+
 class Doorman(asyncio.Protocol):
     """Reads one request head and hands the transport over."""
 
-    def __init__(self, gateway: Gateway, http: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, gateway: Gateway, turns: Turns, http: Callable[[], asyncio.Protocol]) -> None:
         self._gateway = gateway
+        self._turns = turns
         self._http = http
         self._received = b""
         self._transport: asyncio.Transport | None = None
@@ -114,7 +142,8 @@ class Doorman(asyncio.Protocol):
 
     def _to_websocket(self, data: bytes) -> None:
         assert self._transport is not None
-        protocol = WSProtocol(
+        protocol = _WebSocket(
+            self._turns,
             None,  # host and path are a client's
             None,
             False,
@@ -206,7 +235,8 @@ async def serve(
     def http() -> asyncio.Protocol:
         return _RequestHandler(server, loop=loop, **server._kwargs)
 
-    listening.open(lambda: Doorman(gateway, http))
+    turns = Turns(loop)
+    listening.open(lambda: Doorman(gateway, turns, http))
     for name in config.unused:
         log.warning("%s is accepted and not used: it concerns the reference's process manager", name)
     gc.freeze()  # what is there now stays: the collector need not look at it again

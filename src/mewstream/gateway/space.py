@@ -25,6 +25,7 @@ from mewstream.gateway.past import Past
 from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.refusal_flood import RefusalFlood
 from mewstream.gateway.resume import CannotResume, Missed, tell_again
+from mewstream.gateway.welcomes import Welcomes
 from mewstream.gateway.wsframes import header
 from mewstream.protocol import commands, frames, kinds
 from mewstream.protocol.decide import Decision, Repetition, decide
@@ -43,7 +44,7 @@ from mewstream.protocol.records import (
     Refused,
     StreamEnded,
 )
-from mewstream.protocol.render import gateway_envelope, private_to, render, visible_to, with_seq
+from mewstream.protocol.render import gateway_envelope, private_to, render, untold_of, visible_to, with_seq
 from mewstream.protocol.state import SpaceState, Stream
 from mewstream.protocol.times import SECOND, rfc3339
 
@@ -107,6 +108,7 @@ class Space:
         self._mint_token = mint_token
         self._connection_url = connection_url
         self._outbox = Outbox(loop, config.delivery.flush_bytes, lambda done: recorder.commit(self.id, done))
+        self._welcomes = Welcomes(self.state)
         self._everyone = Audience(())
         self._audiences: dict[str, tuple[int, Audience, Audience]] = {}
         """Of streams with a reader set: (version, everyone it was made from, the readers)."""
@@ -464,7 +466,7 @@ class Space:
     def welcome(self, member: Member, resume: dict[str, Any] | None = None) -> None:
         """The state at this very ``seq``, to one."""
         state = self.state
-        payload = state.welcome(member.participant)
+        payload = self._welcomes.payload(member.participant)
         if resume is not None:
             payload["resume"] = resume
         body = gateway_envelope(
@@ -540,10 +542,11 @@ class Space:
 
     def _send_to_all(self, body: bytes, record: Record) -> None:
         audience = self._everyone
-        if isinstance(record, Joined | Left | Invited):
-            audience = Audience(member for member in self.members.values() if visible_to(record, member.participant))
+        untold = self.members.get(untold_of(record) or "")
+        if untold is not None:
+            audience = Audience(member for member in self.members.values() if member is not untold)
         if audience:
-            self._outbox.add(Parcel(audience, frames.TEXT, body, with_seq(body, record.seq), record.seq))
+            self._add_control(audience, body, record.seq)
         if self._history_log.enabled:
             for member in self.members.values():
                 if visible_to(record, member.participant):
@@ -551,9 +554,13 @@ class Space:
 
     def _send_to(self, member: Member, body: bytes | None, seq: int) -> None:
         if body is not None:
-            self._outbox.add(Parcel(Audience((member,)), frames.TEXT, body, with_seq(body, seq), seq))
+            self._add_control(Audience((member,)), body, seq)
             if self._history_log.enabled:
                 self._history_log.delivered(member.participant, member.transport_name, body, None, self.state.ts)
+
+    def _add_control(self, audience: Audience, body: bytes, seq: int) -> None:
+        position = with_seq(body, seq) if audience.wants_positions else None
+        self._outbox.add(Parcel(audience, frames.TEXT, body, position, seq))
 
     def _answer_again(self, repetition: Repetition) -> None:
         """An envelope id came again: its sender alone is answered as before."""
@@ -587,7 +594,7 @@ class Space:
                 correlation_id=record.request_id,
             )
             # Not through _send_to: what holds a token is never written to a log.
-            self._outbox.add(Parcel(Audience((member,)), frames.TEXT, body, with_seq(body, record.seq), record.seq))
+            self._add_control(Audience((member,)), body, record.seq)
 
     def invitation(self, record: Invited) -> dict[str, Any]:
         return {

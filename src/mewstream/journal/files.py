@@ -20,7 +20,7 @@ class Files:
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size
 
-    def write_at(self, handle: int, data: bytes, position: int) -> None:
+    def write_at(self, handle: int, data: bytes | memoryview, position: int) -> None:
         """All of it, or an OSError: then what is there beyond ``position`` is undefined."""
         view = memoryview(data)
         while view:

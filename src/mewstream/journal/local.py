@@ -178,14 +178,13 @@ class LocalJournal:
         return 0, {}
 
     def encode_snapshot(self, number: int, states: Mapping[str, SpaceState]) -> tuple[Path, bytes]:
-        """A snapshot of a partition at its end, and where it goes. All its records must be flushed."""
-        partition = self.partitions[number]
-        assert not partition.pending
+        """A snapshot of a partition at its end, and where it goes: when all its records are written."""
+        end = self.partitions[number].end_offset
         count = len(self.partitions)
         body = msgspec.json.encode(
             _SnapshotFile(
                 self.identity.id,
-                partition.next_offset,
+                end,
                 [
                     msgspec.Raw(snapshot.dump(state))
                     for space, state in states.items()
@@ -193,7 +192,7 @@ class LocalJournal:
                 ],
             )
         )
-        file = self.root / f"p{number}" / f"snapshot-{partition.next_offset:020d}.json"
+        file = self.root / f"p{number}" / f"snapshot-{end:020d}.json"
         return file, b"%08x\n%b" % (zlib.crc32(body), body)
 
     def write_snapshot(self, file: Path, data: bytes) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,14 +35,27 @@ _LOCAL = fs.LocalFileSystem()
 SEALED_BATCH_ROWS = 65_536
 #: Most columns of many frames are constant: to compress them costs less than to write them.
 COMPRESSED_ROWS = 512
+#: More become several batches: to encode one takes the time of the loop, where everyone waits for it.
+BATCH_ROWS = 4096
 #: What a frame costs beside its data, and about what a control record costs, for counting what waits.
 _ROW_BYTES = 190
 _CONTROL_BYTES = 1024
 
 
+@dataclass(slots=True)
+class _Write:
+    """Rows that have their place in a segment. Where they could not be written, they are written there later."""
+
+    rows: pa.RecordBatch
+    last_ts: int
+    data: memoryview | None = None
+    entry: BatchEntry | None = None
+
+
 class Partition:
-    """The writing end. Not thread-safe but for :meth:`sync` and :func:`seal`, which may run beside
-    the loop: they touch only what is written already."""
+    """The writing end. Not thread-safe but for :meth:`write`, :meth:`sync` and :meth:`seal`, each of which may
+    run beside the loop (one call of it at a time): what they touch does not change meanwhile. So may :meth:`roll`,
+    while there is neither a write nor a sync."""
 
     def __init__(
         self,
@@ -55,10 +70,12 @@ class Partition:
         self.directory = directory
         self._files = files
         self._segment_bytes = segment_bytes
-        self._pending = Rows()
+        self._pending: deque[Rows] = deque([Rows()])
+        """Each becomes a batch; the last one is being filled."""
         self._pending_bytes = 0
+        self._prepared: _Write | None = None
         self._synced_commits = synced_commits
-        self._unsynced: list[tuple[int, bytes, BatchEntry]] = []
+        self._unsynced: list[tuple[int, memoryview, BatchEntry]] = []
         self.unsynced_bytes = 0
         """Written since a sync was begun."""
         self._sync_failed = False
@@ -79,43 +96,95 @@ class Partition:
 
     @property
     def pending(self) -> int:
-        return self._pending.count
+        return sum(rows.count for rows in self._pending) + (self._prepared.rows.num_rows if self._prepared else 0)
 
     @property
     def pending_bytes(self) -> int:
+        """Of those that no :meth:`prepare` has taken yet."""
         return self._pending_bytes
 
+    @property
+    def fills_a_batch(self) -> bool:
+        """So many wait that to compress and write them takes a while."""
+        return self._pending[0].count >= COMPRESSED_ROWS
+
     def append(self, space: str, epoch: str, record: Record) -> None:
-        self._pending.append(space, epoch, record)
-        self._pending_bytes += len(record.data) + _ROW_BYTES if type(record) is Frame else _CONTROL_BYTES
+        rows = self._rows()
+        rows.append(space, epoch, record)
+        self._count(rows, len(record.data) + _ROW_BYTES if type(record) is Frame else _CONTROL_BYTES)
 
     def extend(self, space: str, epoch: str, block: FrameBlock, data_bytes: int) -> None:
-        self._pending.extend(space, epoch, block)
-        self._pending_bytes += data_bytes + len(block) * _ROW_BYTES
+        rows = self._rows()
+        rows.extend(space, epoch, block)
+        self._count(rows, data_bytes + len(block) * _ROW_BYTES)
+
+    def _rows(self) -> Rows:
+        rows = self._pending[-1]
+        if rows.count >= BATCH_ROWS:
+            rows = Rows()
+            self._pending.append(rows)
+        return rows
+
+    def _count(self, rows: Rows, size: int) -> None:
+        rows.size += size
+        self._pending_bytes += size
 
     def flush(self, *, may_roll: bool = True) -> None:
-        """Write what waits as one batch. After an OSError it still waits, and nothing of it counts.
+        """Write what waits. After an OSError it still waits, and nothing of it counts.
         ``may_roll`` False: a sync is under way, so the files must stay open."""
-        pending = self._pending
-        if not pending.count:
+        while self.pending:
+            if self.is_full and may_roll and self._prepared is None:
+                self.roll()
+            self.prepare()
+            self.write()
+            self.finish()
+
+    @property
+    def is_full(self) -> bool:
+        """The segment has had enough: the next batch belongs in a new one."""
+        return self._size >= self._segment_bytes
+
+    @property
+    def end_offset(self) -> int:
+        """Of the record after all that were appended, those that wait included."""
+        return self.next_offset + self.pending
+
+    def prepare(self) -> None:
+        """Give the first of what waits its place, as one batch; one that could not be written comes before it."""
+        rows = self._pending[0]
+        if self._prepared is None and rows.count:
+            self._prepared = _Write(rows.encode(self.next_offset), rows.last_ts)
+            self._pending_bytes -= rows.size
+            self._pending.popleft()
+            if not self._pending:
+                self._pending.append(Rows())
+
+    def write(self) -> None:
+        """Write the batch that was prepared."""
+        batch = self._prepared
+        if batch is None:
             return
-        if self._size >= self._segment_bytes and may_roll:
-            self.roll()
-        batch = pending.encode(self.next_offset)
-        data = _compressed(batch) if pending.count >= COMPRESSED_ROWS else batch.serialize().to_pybytes()
-        entry = entry_for(data, self._size, self.next_offset, pending.count, pending.last_ts)
+        rows = batch.rows
+        data = _compressed(rows) if rows.num_rows >= COMPRESSED_ROWS else memoryview(rows.serialize())
+        entry = entry_for(data, self._size, self.next_offset, rows.num_rows, batch.last_ts)
         # A torn write before this position is simply written over the next time.
         self._files.write_at(self._data, data, self._size)
-        if self._synced_commits:
-            self._unsynced.append((self._entries, data, entry))
-        else:
+        if not self._synced_commits:
             self._files.write_at(self._index, entry.encode(), self._entries * ENTRY_BYTES)
-        self._size += len(data)
-        self.unsynced_bytes += len(data)
+        batch.data, batch.entry = data, entry
+
+    def finish(self) -> None:
+        """The batch that was prepared has been written: it counts."""
+        batch, self._prepared = self._prepared, None
+        if batch is None:
+            return
+        assert batch.data is not None and batch.entry is not None, "finished before it was written"
+        if self._synced_commits:
+            self._unsynced.append((self._entries, batch.data, batch.entry))
+        self._size += batch.entry.length
+        self.unsynced_bytes += batch.entry.length
         self._entries += 1
-        self.next_offset += pending.count
-        self._pending = Rows()
-        self._pending_bytes = 0
+        self.next_offset += batch.rows.num_rows
 
     def sync(self, batches: int | None = None) -> None:
         """Everything that was flushed is on the disk after this; with ``synced_commits``, so many of the
@@ -297,14 +366,20 @@ class Partition:
 
     # -- sealing ----------------------------------------------------------------------------------
 
-    def seal(self, name: SegmentName) -> None:
+    def seal(self, name: SegmentName, give_way: Callable[[], None] = lambda: None) -> None:
         """Rewrite a full segment with large compressed batches. May run in a thread: the segment is
-        written no more. A reader sees the old one or the new one, for the new index comes last."""
+        written no more. A reader sees the old one or the new one, for the new index comes last.
+        ``give_way`` is called before each large batch, for it may wait until there is nothing better to do."""
         segments = {each.name: each for each in list_segments(_LOCAL, str(self.directory))}
         segment = segments.get(name)
         if segment is None:
             return
-        write_again(self._files, segment, SegmentName(name.first_offset, sealed=True))
+
+        def after_giving_way(rows: pa.RecordBatch) -> pa.RecordBatch:
+            give_way()
+            return rows
+
+        write_again(self._files, segment, SegmentName(name.first_offset, sealed=True), after_giving_way)
         self._remove_unsealed(name)
 
 
@@ -355,7 +430,7 @@ def _large_batches(segment: Segment) -> Iterator[tuple[pa.RecordBatch, int]]:
                 waiting, rows = [], 0
 
 
-def _compressed(rows: pa.RecordBatch) -> bytes:
+def _compressed(rows: pa.RecordBatch) -> memoryview:
     """The IPC message of one compressed batch, without the schema that a stream puts before it."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -363,5 +438,4 @@ def _compressed(rows: pa.RecordBatch) -> bytes:
     writer.write_batch(rows)
     end = sink.tell()
     writer.close()
-    message: bytes = sink.getvalue()[len(HEADER) : end].to_pybytes()
-    return message
+    return memoryview(sink.getvalue())[len(HEADER) : end]

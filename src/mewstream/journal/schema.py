@@ -219,11 +219,13 @@ class _BlockRun:
 class Rows:
     """Records that become one batch. Raw frames come in long runs, and most of their columns are constant."""
 
-    __slots__ = ("_runs", "count")
+    __slots__ = ("_runs", "count", "size")
 
     def __init__(self) -> None:
         self._runs: list[_Run | _BlockRun] = []
         self.count = 0
+        self.size = 0
+        """In bytes, about: whoever adds records says how much."""
 
     def append(self, space: str, epoch: str, record: Record) -> None:
         are_frames = type(record) is Frame and record.id is None

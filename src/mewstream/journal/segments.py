@@ -161,7 +161,7 @@ def read_batch(source: pa.NativeFile, segment: Segment, entry: BatchEntry) -> pa
         raise CorruptJournal(segment.data_path, entry.first_offset, f"not an Arrow batch: {error}") from None
 
 
-def entry_for(data: bytes, position: int, first_offset: int, rows: int, last_ts: int) -> BatchEntry:
+def entry_for(data: bytes | memoryview, position: int, first_offset: int, rows: int, last_ts: int) -> BatchEntry:
     return BatchEntry(position, len(data), first_offset, first_offset + rows - 1, last_ts, zlib.crc32(data))
 
 

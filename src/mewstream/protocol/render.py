@@ -105,17 +105,22 @@ def private_to(record: Record) -> str | None:
     return None
 
 
+def untold_of(record: Record) -> str | None:
+    """Who alone does not get a message that goes to everyone: whom it is about knows it."""
+    match record:
+        case Joined(participant=joined) | Left(participant=joined):
+            return joined
+        case Invited(by=inviter):
+            return inviter
+    return None
+
+
 def visible_to(record: Record, participant: str) -> bool:
     """Whether a participant that was present got this record's message."""
-    match record:
-        case Frame(readers=readers):
-            return readers is None or participant in readers
-        case Joined(participant=joined) | Left(participant=joined):
-            return joined != participant
-        case Invited(by=inviter):
-            return inviter != participant
+    if isinstance(record, Frame):
+        return record.readers is None or participant in record.readers
     private = private_to(record)
-    return private is None or private == participant
+    return untold_of(record) != participant and (private is None or private == participant)
 
 
 _Told = tuple[str, dict[str, Any], list[str] | None, str | None, str | None]

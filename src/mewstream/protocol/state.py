@@ -6,7 +6,7 @@ What is computed from it (welcome, projections, recipients) is in this module to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -216,16 +216,23 @@ class SpaceState:
 
     # -- the welcome --------------------------------------------------------------------------
 
-    def welcome(self, participant: str) -> dict[str, Any]:
-        """The payload of ``system/welcome``: the fold at this very ``seq``."""
+    def describe_participant(self, participant: str) -> dict[str, Any]:
+        return {"id": participant, "capabilities": self.effective_capabilities(participant)}
+
+    def welcome(
+        self,
+        participant: str,
+        *,
+        described: Callable[[str], object] | None = None,
+        described_stream: Callable[[Stream], object] | None = None,
+    ) -> dict[str, Any]:
+        """The payload of ``system/welcome``: the fold at this very ``seq``. Whoever makes many may have the parts
+        that are the same in all of them, described before, and give those."""
+        describe, describe_stream = described or self.describe_participant, described_stream or self.describe_stream
         return {
-            "you": {"id": participant, "capabilities": self.effective_capabilities(participant)},
-            "participants": [
-                {"id": each.id, "capabilities": self.effective_capabilities(each.id)}
-                for each in self.participants.values()
-                if each.id != participant
-            ],
-            "active_streams": [self.describe_stream(stream) for stream in self.streams.values()],
+            "you": self.describe_participant(participant),
+            "participants": [describe(each) for each in self.participants if each != participant],
+            "active_streams": [describe_stream(stream) for stream in self.streams.values()],
             "epoch": self.epoch,
             "seq": self.seq,
         }

@@ -17,7 +17,7 @@ SECOND = 1_000_000
 
 def rfc3339(micros: int) -> str:
     """``2026-01-31T12:00:00.123456Z``: always six digits, so that texts sort as times do."""
-    return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def parse_rfc3339(text: str) -> int | None:

@@ -1,0 +1,72 @@
+"""Welcomes are large and mostly alike: what they say of each participant and each stream is encoded once, and again
+when that has changed."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mewstream.protocol.envelope import encode_json
+from mewstream.protocol.state import SpaceState, Stream
+
+
+class _Participant(NamedTuple):
+    configured: list[dict[str, Any]] | None
+    """A new list when they change."""
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    encoded: msgspec.Raw
+
+
+class _Stream(NamedTuple):
+    stream: Stream
+    last_seq: int
+    """Grows with whatever happens to the stream."""
+    owner_connected: bool
+    encoded: msgspec.Raw
+
+
+class Welcomes:
+    """Of one space."""
+
+    def __init__(self, state: SpaceState) -> None:
+        self._state = state
+        self._participants: dict[str, _Participant] = {}
+        self._streams: dict[str, _Stream] = {}
+
+    def payload(self, participant: str) -> dict[str, Any]:
+        """What :meth:`SpaceState.welcome` says, to be encoded."""
+        state = self._state
+        # Of those who have left, never more is kept than of those who are here.
+        if len(self._participants) > 2 * len(state.participants):
+            self._participants.clear()
+        if len(self._streams) > 2 * len(state.streams):
+            self._streams.clear()
+        return state.welcome(participant, described=self._participant, described_stream=self._stream)
+
+    def _participant(self, id: str) -> object:
+        state = self._state
+        if id in state.capability_grants:  # at run time, which is rare
+            return state.describe_participant(id)
+        configured, rights = state.roster.get(id), state.rights.get(id)
+        writes, reads = ((), ()) if rights is None else (tuple(rights.writes), tuple(rights.reads))
+        known = self._participants.get(id)
+        if known is None or known.configured is not configured or known.writes != writes or known.reads != reads:
+            encoded = msgspec.Raw(encode_json(state.describe_participant(id)))
+            known = self._participants[id] = _Participant(configured, writes, reads, encoded)
+        return known.encoded
+
+    def _stream(self, stream: Stream) -> msgspec.Raw:
+        connected = self._state.is_connected(stream.owner)
+        known = self._streams.get(stream.id)
+        if (
+            known is None
+            or known.stream is not stream
+            or known.last_seq != stream.last_seq
+            or known.owner_connected is not connected
+        ):
+            encoded = msgspec.Raw(encode_json(self._state.describe_stream(stream)))
+            known = _Stream(stream, stream.last_seq, connected, encoded)
+            self._streams[stream.id] = known
+        return known.encoded

@@ -575,8 +575,9 @@ def test_parquet_comes_in_row_groups(tmp_path: Path) -> None:
     run(tmp_path, "export", "--format", "parquet", "-o", str(target))
     file = pq.ParquetFile(target)
     assert file.metadata.num_rows == 70_000
-    assert file.metadata.num_row_groups == 2
-    assert file.metadata.row_group(0).num_rows <= ROW_GROUP_ROWS
+    sizes = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
+    assert 2 <= len(sizes) <= 3
+    assert max(sizes) <= ROW_GROUP_ROWS
 
 
 # -- prune ----------------------------------------------------------------------------------------

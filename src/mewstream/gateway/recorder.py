@@ -5,6 +5,8 @@
 | `none`  | at once | up to `flush_interval` of everything | what the system had not written |
 | `flush` | after the operating system has it | up to `flush_interval` of frames | what the system had not written |
 | `fsync` | after the disk has it | up to `flush_interval` of frames | up to `flush_interval` of frames |
+
+Frames that are being written or synced count as not written.
 """
 
 from __future__ import annotations

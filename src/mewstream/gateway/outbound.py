@@ -85,6 +85,8 @@ class Outbound:
         self._feeders: set[str] = set()
         self._holding: asyncio.TimerHandle | None = None
         self._hold_started = 0.0
+        self._is_deaf = False
+        """It took nothing for as long as it held up its writers: it does so no more until it takes something."""
         self._pause_credit = delivery.writer_pause
         self._credit_at = loop.time()
         transport.set_write_buffer_limits(high=delivery.write_buffer_bytes)
@@ -173,7 +175,7 @@ class Outbound:
             self.watcher.is_behind(self)
 
     def resume_writing(self) -> None:
-        self._behind = False
+        self._behind = self._is_deaf = False
         owed, self._owed_pong = self._owed_pong, None
         if owed is not None:
             self.pong(owed)
@@ -297,7 +299,7 @@ class Outbound:
         earned = (now - self._credit_at) * PAUSE_CREDIT_RATE
         self._pause_credit = min(self._delivery.writer_pause, self._pause_credit + earned)
         self._credit_at = now
-        if self.watcher is None:
+        if self.watcher is None or self._is_deaf:
             return
         self.watcher.is_behind(self)
         pause = self._delivery.writer_pause if self.watcher.is_common() else self._pause_credit
@@ -320,6 +322,7 @@ class Outbound:
             pause = self._delivery.writer_pause
             self._holding = self._loop.call_later(pause, self._hold_longer, self._queued_bytes)
         else:
+            self._is_deaf = not takes_something
             self._release()
 
     def _release(self, *, caught_up: bool = False) -> None:

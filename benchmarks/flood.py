@@ -131,7 +131,7 @@ def _flood(pipe: Connection, flooder: Peer, pattern: Pattern) -> None:
     while not pipe.poll() and not is_orphan():
         if not poll.poll(50):
             continue
-        sent = flooder.socket.send(view[at : at + (1 << 18)])
+        sent = flooder.socket.send(view[at : at + (1 << 14)])
         total += sent
         at = (at + sent) % len(view)
     pipe.send(total // pattern.sent_size)
@@ -144,7 +144,7 @@ def _drain(pipe: Connection, peers: Sequence[Peer]) -> None:
     for place, connection in places.items():
         connection.setblocking(False)
         poll.register(place, select.EPOLLIN)
-    buffer = bytearray(1 << 18)
+    buffer = bytearray(1 << 15)
     received = 0
     while not pipe.poll() and not is_orphan():
         for place, _ in poll.poll(0.05):

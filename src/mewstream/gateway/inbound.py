@@ -11,8 +11,6 @@ from mewstream.protocol.policy import Limits
 MANY_BYTES = 64 << 10
 FEW_BYTES = 8 << 10
 _ALONE_SECONDS = 0.05
-#: A flooding writer has its turns until they have taken so long together; then as much time is for the others alone.
-_TURNS_SECONDS = 0.001
 
 
 class Turns:
@@ -42,7 +40,6 @@ class Reading:
         self._transport = transport
         self._is_tls = transport.get_extra_info("sslcontext") is not None
         self._held: set[object] = set()
-        self._turns_took = 0.0
 
     def hold(self, why: object) -> None:
         is_first = not self._held
@@ -59,18 +56,11 @@ class Reading:
             self._held.discard(why)
             self._follow()
 
-    def take_turns(self, took: float) -> None:
-        """There is more to read, and what was read took so many seconds that others waited for: go on in the next turn
-        of the loop, or later."""
-        if self._is_tls:
-            return
-        self._turns_took += took
-        self.hold(self)
-        if self._turns_took < _TURNS_SECONDS:
+    def take_turns(self) -> None:
+        """There is more to read, and others wait: go on in the next turn of the loop."""
+        if not self._is_tls:
+            self.hold(self)
             self._loop.call_soon(self.release, self)
-        else:
-            self._loop.call_later(self._turns_took, self.release, self)
-            self._turns_took = 0.0
 
     def _follow(self) -> None:
         if self._transport.is_closing():

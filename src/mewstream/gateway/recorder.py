@@ -197,7 +197,7 @@ class JournalRecorder:
     def _appended(self, lane: _Lane) -> None:
         if lane.flush_timer is None and not self.failing:
             self._flush_later(lane)
-        elif lane.partition.pending_bytes >= self._settings.flush_bytes:
+        elif lane.partition.has_full_batch or lane.partition.pending_bytes >= self._settings.flush_bytes:
             self._flush_beside(lane)
 
     def commit(self, space: str, done: Callable[[], None]) -> None:
@@ -254,7 +254,7 @@ class JournalRecorder:
             return  # somebody waited for it
         if self._settle(lane):
             self._after_writing(lane)
-            if lane.partition.pending_bytes >= self._settings.flush_bytes:
+            if lane.partition.has_full_batch or lane.partition.pending_bytes >= self._settings.flush_bytes:
                 self._flush_beside(lane)
 
     def _settle(self, lane: _Lane) -> bool:

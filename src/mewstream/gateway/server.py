@@ -15,7 +15,6 @@ import re
 import signal
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -80,11 +79,10 @@ class _WebSocket(WSProtocol):  # type: ignore[misc]
         return buffer
 
     def buffer_updated(self, size: int) -> None:
-        began = time.perf_counter()
         super().buffer_updated(size)
         self._turns.has_read(self)
         if size == self._asked and size >= FEW_BYTES and self.listener is not None:
-            self.listener.reading.take_turns(0.0 if self._turns.is_alone(self) else time.perf_counter() - began)
+            self.listener.reading.take_turns()
 
 
 class Doorman(asyncio.Protocol):

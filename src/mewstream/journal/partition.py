@@ -108,6 +108,10 @@ class Partition:
         """So many wait that to compress and write them takes a while."""
         return self._pending[0].count >= COMPRESSED_ROWS
 
+    @property
+    def has_full_batch(self) -> bool:
+        return self._pending[0].count >= BATCH_ROWS
+
     def append(self, space: str, epoch: str, record: Record) -> None:
         rows = self._rows()
         rows.append(space, epoch, record)

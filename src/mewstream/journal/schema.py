@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import struct
+from array import array
 from collections.abc import Callable, Iterator
-from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -176,21 +176,26 @@ class _Run:
 
 
 class _BlockRun:
-    """Blocks of one sender on one stream that follow one another: all but their numbers, times and data is constant."""
+    """Blocks of one sender on one stream that follow one another: all but their numbers, times and data is constant.
+    What there is to do for each frame is done as its block comes, or to encode many would hold up the loop."""
 
-    __slots__ = ("blocks", "count", "epoch", "space")
+    __slots__ = ("count", "data", "epoch", "first", "lengths", "newest", "space", "times")
 
     def __init__(self, space: str, epoch: str, block: FrameBlock) -> None:
         self.space = space
         self.epoch = epoch
-        self.blocks = [block]
-        self.count = len(block)
+        self.first = self.newest = block
+        self.count = 0
+        self.data: list[bytes] = []
+        self.lengths = array("i", (0,))
+        self.times: list[bytes] = []
+        self.add(block)
 
     def __len__(self) -> int:
         return self.count
 
     def goes_on_with(self, space: str, epoch: str, block: FrameBlock) -> bool:
-        first, newest = self.blocks[0], self.blocks[-1]
+        first, newest = self.first, self.newest
         return (
             block.seq == newest.seq + len(newest)
             and block.stream_seq == newest.stream_seq + len(newest)
@@ -205,15 +210,18 @@ class _BlockRun:
         )
 
     def add(self, block: FrameBlock) -> None:
-        self.blocks.append(block)
+        self.newest = block
         self.count += len(block)
+        self.data.append(b"".join(block.data))
+        self.lengths.extend(map(len, block.data))
+        self.times.append(_TIME.pack(block.ts) * len(block))
 
     @property
     def last_ts(self) -> int:
-        return self.blocks[-1].ts
+        return self.newest.ts
 
     def encode(self, first_offset: int) -> pa.RecordBatch:
-        return _frame_blocks(first_offset, self.space, self.epoch, self.blocks, self.count)
+        return _frame_blocks(first_offset, self)
 
 
 class Rows:
@@ -261,19 +269,18 @@ class Rows:
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _frame_blocks(offset: int, space: str, epoch: str, blocks: list[FrameBlock], count: int) -> pa.RecordBatch:
-    first = blocks[0]
+def _frame_blocks(offset: int, run: _BlockRun) -> pa.RecordBatch:
+    first, count = run.first, run.count
     text, integer = pa.string(), pa.int64()
     no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
     frame = _constant("frame", text, count)
     detail = no_text if first.readers is None else pa.repeat(pa.scalar(_frame_detail(first.readers), text), count)
-    times = b"".join([_TIME.pack(block.ts) * len(block) for block in blocks])
     columns = [
         _numbers(offset, count),
-        _constant(space, text, count),
+        _constant(run.space, text, count),
         _numbers(first.seq, count),
-        _constant(epoch, text, count),
-        pa.Array.from_buffers(_TYPES[_TS], count, [None, pa.py_buffer(times)]),
+        _constant(run.epoch, text, count),
+        pa.Array.from_buffers(_TYPES[_TS], count, [None, pa.py_buffer(b"".join(run.times))]),
         frame,
         frame,
         _constant(first.sender, text, count),
@@ -288,16 +295,16 @@ def _frame_blocks(offset: int, space: str, epoch: str, blocks: list[FrameBlock],
         no_integer,
         _constant(first.format_id, text, count),
         detail,
-        _joined(blocks, count),
+        _joined(run),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _joined(blocks: list[FrameBlock], count: int) -> pa.Array:
+def _joined(run: _BlockRun) -> pa.Array:
     """The data of all frames, one after another."""
-    data = list(chain.from_iterable(block.data for block in blocks)) if len(blocks) > 1 else blocks[0].data
-    ends = struct.pack(f"={count + 1}i", *accumulate(map(len, data), initial=0))
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(b"".join(data))])
+    lengths = pa.Array.from_buffers(pa.int32(), run.count + 1, [None, pa.py_buffer(run.lengths)])
+    ends = pc.cumulative_sum(lengths).buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), run.count, [None, ends, pa.py_buffer(b"".join(run.data))])
 
 
 def _numbers(first: int, count: int) -> pa.Array:

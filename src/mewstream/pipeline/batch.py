@@ -24,8 +24,8 @@ from mewstream.pipeline.intervals import authorizations
 from mewstream.pipeline.sql import query, same, settled
 from mewstream.pipeline.warehouse import BatchWriter
 
-#: Small tables are written at the same time: each takes little but waiting.
-_WRITERS = 4
+#: So much goes on at the same time: the long passes fill the cores, and small tables take little but waiting.
+_WRITERS = 6
 
 
 @dataclass(slots=True)
@@ -115,11 +115,17 @@ class Schemas:
 
 def derive(batch: BatchWriter, records: DataFrame, stats: DataFrame, counted: Counted, schemas: Schemas) -> None:
     """Write the rows of every table but bronze. ``records`` are the bronze rows of this batch."""
+    context = records.sparkSession.sparkContext
     # Or Spark would take a stack trace for each step of each plan, to tell where in its code that comes from.
     for form in ("short", "long"):
-        records.sparkSession.sparkContext.setLocalProperty(f"callSite.{form}", f"batch {batch.number}")
+        context.setLocalProperty(f"callSite.{form}", f"batch {batch.number}")
+    context.setLocalProperty(_POOL, "first")
     with _at_work(records.sparkSession) as work:
         _Derivation(batch, records, stats, counted, schemas, work).run()
+
+
+#: Which tasks go first: see fairscheduler.xml.
+_POOL = "spark.scheduler.pool"
 
 
 class _Derivation:
@@ -149,15 +155,13 @@ class _Derivation:
             self.rights = settled(authorizations(self.control, self.rights))
 
     def run(self) -> None:
-        self.work.start(self._audit)
-        self._facts()
-        self._sessions()
+        for independent in (self._audit, self._content, self._facts, self._sessions):
+            self.work.start(independent)
         if "frame" in self.counted.kinds:
             self.batch.append(t.FRAMES, silver.frames(self.records))
         self.frames = self.batch.added(t.FRAMES)
         self.activity = settled(activity(self.frames, self.lives, self.rights, self.spaces))
         self.additions.append(summary.total(self.activity, "bytes", "bytes"))
-        self._content()
         self._streams()
         self._rights()
         self._metrics()
@@ -215,6 +219,8 @@ class _Derivation:
             self.work.start(self.batch.replace, t.LIVE_FORMATS, content.still_live(formats, self.lives))
         if self.counted.formatted:
             self.schemas.look(formats, changed=opened)
+            # The longest pass that nothing waits for: it takes the cores that the others leave.
+            self.records.sparkSession.sparkContext.setLocalProperty(_POOL, "default")
             rows = content.decoded(
                 self.records, formats, self.lives, self.schemas.by_hash, unchecked=self.schemas.unchecked
             )
@@ -311,20 +317,20 @@ _RIGHTS_AFTER = same(t.AUTHORIZATIONS, frames_used="frames_used + coalesce(used,
 
 
 class _Work:
-    """Writes that go on side by side."""
+    """What goes on side by side."""
 
     def __init__(self, spark: SparkSession, pool: ThreadPoolExecutor) -> None:
         self._spark = spark
         self._pool = pool
         self._running: list[Future[None]] = []
 
-    def start(self, write: Callable[..., None], *arguments: Any) -> None:
+    def start(self, work: Callable[..., None], *arguments: Any) -> None:
         # With the properties of this thread, so that stopping the query stops these jobs too.
-        self._running.append(self._pool.submit(inheritable_thread_target(self._spark)(write), *arguments))
+        self._running.append(self._pool.submit(inheritable_thread_target(self._spark)(work), *arguments))
 
     def finish(self) -> None:
-        running, self._running = self._running, []
-        for each in running:
+        """All of it, and what it has started itself: the list grows meanwhile."""
+        for each in self._running:
             each.result()
 
 

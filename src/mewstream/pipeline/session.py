@@ -18,11 +18,18 @@ TableFormat = Literal["parquet", "delta"]
 
 #: The newest of Delta Lake for this Spark on Maven Central. The wheel delta-spark has numbers of its own.
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+_TASKS_PER_CORE = 4
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_POOLS = Path(__file__).with_name("fairscheduler.xml")
 _GIB = 1 << 30
 _LOGGING = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
 #: A stage becomes one method, and Java would leave a large one interpreted: several times slower.
 _WHOLE = "-XX:-DontCompileHugeMethods"
+#: The batches of our source come whole from Arrow. To check each value as Spark reads it takes about 4 % of a copy.
+_TRUSTED = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
+#: Long passes over many rows that die young: what counts is the whole, and not the longest pause.
+_COLLECTOR = "-XX:+UseParallelGC"
+_JAVA = (_WHOLE, *_TRUSTED, _COLLECTOR)
 #: The thorough compiler takes more than it gives within the first minutes; the quick one makes more code.
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")
 
@@ -50,8 +57,17 @@ def spark_session(
         "spark.ui.showConsoleProgress": "false",
         # A batch of all tables compiles more than the hundred that Spark keeps, and the next one needs them again.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        "spark.driver.extraJavaOptions": " ".join([_LOGGING, _WHOLE, *(_QUICK if is_short else ())]),
-        "spark.executor.extraJavaOptions": _WHOLE,
+        # The passes of a batch go on side by side, and a short one is not to wait for all of a long one.
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": _POOLS.as_uri(),
+        # Tasks that are few and long leave cores idle at their end.
+        "spark.sql.files.minPartitionNum": str(_TASKS_PER_CORE * (os.cpu_count() or 2)),
+        # Groups with lists in them, of which a batch has more than the hundred that Spark keeps without sorting.
+        "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+        # Final and open rows are written at the same time, and not sorted first.
+        "spark.sql.maxConcurrentOutputFileWriters": "2",
+        "spark.driver.extraJavaOptions": " ".join([_LOGGING, *_JAVA, *(_QUICK if is_short else ())]),
+        "spark.executor.extraJavaOptions": " ".join(_JAVA),
     }
     if settings["spark.master"].startswith("local"):
         settings |= _local_settings()

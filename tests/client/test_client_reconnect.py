@@ -399,6 +399,7 @@ async def test_closing_while_there_is_no_connection(gateway: GatewayProcess) -> 
             await asking
         with pytest.raises(mewstream.SubscriptionEnded):
             await waiting
+        await asyncio.sleep(0.1)  # what was on its way when it was closed has arrived
         before = wire.connections
         await asyncio.sleep(0.3)
         assert wire.connections == before, "it went on connecting"

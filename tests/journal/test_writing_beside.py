@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from driven import Driven
-from making import SPACE, FailingFiles, Script, memory_directory, open_journal
+from making import SPACE, CountedFiles, FailingFiles, Script, memory_directory, open_journal
 
 from mewstream.gateway import recorder as recorder_module
 from mewstream.journal.files import Files
@@ -244,4 +244,19 @@ async def test_a_rewriting_that_was_begun_stands_aside(tmp_path: Path, monkeypat
         while not list((tmp_path / "journal/p0").glob("*.sealed.index")):
             await asyncio.sleep(0.01)
     driven.recorder._flush(driven.recorder._lanes[0])
+    sent.check(tmp_path)
+
+
+async def test_an_empty_segment_is_never_full(tmp_path: Path) -> None:
+    """However small segments may be: one that was just begun is not left for another of the same name."""
+    files = CountedFiles(lambda what, where: None)
+    driven = Driven(tmp_path, files, durability="flush", segment_bytes=1)
+    sent = Sent(driven)
+    for _ in range(5):
+        sent.frames(3)
+        driven.recorder._flush(driven.recorder._lanes[0])
+        await asyncio.sleep(0.02)
+    names = [each.first_offset for each in driven.journal.partitions[0].closed]
+    assert names == sorted(set(names))
+    assert len(names) == 6
     sent.check(tmp_path)

@@ -145,8 +145,8 @@ class Partition:
 
     @property
     def is_full(self) -> bool:
-        """The segment has had enough: the next batch belongs in a new one."""
-        return self._size >= self._segment_bytes
+        """The segment has had enough: the next batch belongs in a new one. An empty one never has."""
+        return self._entries > 0 and self._size >= self._segment_bytes
 
     @property
     def end_offset(self) -> int:

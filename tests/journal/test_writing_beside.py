@@ -91,8 +91,9 @@ async def test_many_frames_do_not_stop_the_loop(tmp_path: Path, durability: str)
     await _written_by_the_thread(files)  # the loop goes on while the thread cannot
     sent.frames(10)
     files.gate.set()
+    partition = driven.journal.partitions[0]
     async with asyncio.timeout(10):
-        while driven.journal.partitions[0].pending:
+        while partition.pending or partition.unsynced:
             await asyncio.sleep(0.001)
     sent.check(tmp_path)
 

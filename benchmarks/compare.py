@@ -169,23 +169,30 @@ def join(run: Run) -> Iterator[Line]:
         "all welcomed, none wrong",
         True,
     )
-    # Few joiners and many who are there without a connection: nearly all of the cost is that of welcomes.
-    few = run.scaled(100)
+    # Few joiners and many who are there without a connection: what more of those cost is the cost of a longer welcome.
+    few = run.scaled(300)
     welcomes = [run.ours(f"welcome-{size}", Join(participants=few, bystanders=size, streams=streams)) for size in sizes]
-    per_byte = [each.median(0, "cpu_ns_per_welcome_byte") or 0.0 for each in welcomes]
-    yield _constant("byte of welcome", sizes, per_byte)
-    # What a storm costs besides its welcomes are its presence messages.
+    costs = [(each.median(0, "cpu_us_per_join") or 0.0) * 1e3 for each in welcomes]
+    lengths = [(each.median(0, "welcome_megabytes") or 0.0) * 1e6 / few for each in welcomes]
+    per_byte = [
+        max(0.0, costs[after] - costs[before]) / (lengths[after] - lengths[before])
+        for before, after in ((0, 1), (1, 2))
+    ]
+    yield _constant("further byte of welcome", [sizes[1], sizes[2]], per_byte)
+    # What a storm costs besides the bytes of its welcomes are its presence messages, and what each join costs anyway.
     per_presence = []
-    for size, storm, byte in zip(sizes, storms, per_byte, strict=True):
+    for size, storm in zip(sizes, storms, strict=True):
         used = (storm.median(0, "cpu_us_per_join") or 0.0) * size * 1e3
-        welcomed = (storm.median(0, "welcome_megabytes") or 0.0) * 1e6 * byte
-        per_presence.append(max(0.0, used - welcomed) / (storm.median(0, "presences") or 1.0))
+        welcomed = (storm.median(0, "welcome_megabytes") or 0.0) * 1e6 * min(per_byte)
+        per_presence.append((used - welcomed) / (storm.median(0, "presences") or 1.0))
     yield _constant("presence message", sizes, per_presence)
 
 
 def _constant(what: str, sizes: list[int], values: list[float]) -> Line:
     detail = "(" + ", ".join(f"{value:,.1f}" for value in values) + " ns)"
-    ratio = values[-1] / values[0] if values[0] else 1.0
+    if min(values) <= 0:
+        return Line(f"CPU per {what}", f"cannot be told {detail}", "at most 1.2x", False)
+    ratio = values[-1] / values[0]
     return at_most(f"CPU per {what}, {sizes[-1]} participants to {sizes[0]}", ratio, 1.2, detail)
 
 

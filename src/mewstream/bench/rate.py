@@ -24,6 +24,8 @@ from mewstream.bench.target import Live
 _FACTOR = 1.5
 _HALVINGS = 3
 _MOST_STEPS = 40
+#: A rate is too high when it was so as often as this: a hiccup of the machine is not the gateway's.
+_TRIES = 3
 #: A rate so many times below the first one is not tried any more.
 _GIVE_UP = 100
 
@@ -68,7 +70,8 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
         best: Figures | None = None
         good, bad, hz = 0.0, 0.0, self.hz
         for _ in range(_MOST_STEPS):
-            figures = self._try(live, hz)
+            tries = (self._try(live, hz) for _ in range(_TRIES))
+            figures = next((found for found in tries if found is not None), None)
             if figures is not None:
                 best, good = figures, hz
             else:

@@ -17,7 +17,7 @@ from making import SPACE, CountedFiles, FailingFiles, Script, memory_directory, 
 
 from mewstream.gateway import recorder as recorder_module
 from mewstream.journal.files import Files
-from mewstream.journal.partition import COMPRESSED_ROWS
+from mewstream.journal.partition import BATCH_ROWS, COMPRESSED_ROWS
 from mewstream.protocol.records import Record
 
 MANY = 2 * COMPRESSED_ROWS
@@ -260,4 +260,19 @@ async def test_an_empty_segment_is_never_full(tmp_path: Path) -> None:
     names = [each.first_offset for each in driven.journal.partitions[0].closed]
     assert names == sorted(set(names))
     assert len(names) == 6
+    sent.check(tmp_path)
+
+
+async def test_what_came_last_is_written_though_nothing_follows_it(tmp_path: Path) -> None:
+    """More than a batch waits for the thread, and then there is silence."""
+    files = GatedFiles()
+    driven = Driven(tmp_path, files, durability="flush", segment_bytes=64 << 20, flush_bytes=64 << 20)
+    sent = Sent(driven)
+    sent.frames(MANY)
+    await _written_by_the_thread(files)
+    sent.frames(BATCH_ROWS + MANY)
+    files.gate.set()
+    async with asyncio.timeout(10):
+        while driven.journal.partitions[0].pending:
+            await asyncio.sleep(0.001)
     sent.check(tmp_path)

@@ -256,6 +256,8 @@ class JournalRecorder:
             self._after_writing(lane)
             if lane.partition.has_full_batch or lane.partition.pending_bytes >= self._settings.flush_bytes:
                 self._flush_beside(lane)
+            elif lane.partition.pending and lane.flush_timer is None and not self.failing:
+                self._flush_later(lane)  # perhaps nothing comes after it
 
     def _settle(self, lane: _Lane) -> bool:
         """Wait until the thread has done what it was given, and count it. False where it could not."""

@@ -91,6 +91,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
         if live.pid is not None:
             figures |= {
                 "gateway_cpu": used / seconds,
+                "cpu_seconds": used,
                 "cpu_us_per_join": used / len(joiners) * 1e6,
                 "cpu_ns_per_presence": used / max(1, told.presences) * 1e9,
                 "cpu_ns_per_welcome_byte": used / max(1, told.welcome_bytes) * 1e9,

@@ -63,6 +63,12 @@ class TestEveryMeasurement:
         (run,) = figures(bench("join", "--spawn", "--json", *RUNS["join"]))["rounds"][0]
         assert run["presences"] == 20 + 20 * 19 / 2
 
+    def test_a_storm_among_listeners(self) -> None:
+        """They hear of everyone, as the host does; of those who came with them nothing is counted."""
+        options = ("--joiners", "20", "--listeners", "30", "--streams", "5")
+        (run,) = figures(bench("join", "--spawn", "--json", *options))["rounds"][0]
+        assert run["presences"] == 20 * (1 + 30) + 20 * 19 / 2
+
     def test_a_storm_among_bystanders(self) -> None:
         few = figures(bench("join", "--spawn", "--json", "--joiners", "3", "--streams", "1"))["medians"][0]
         many = figures(bench("join", "--spawn", "--json", "--joiners", "3", "--streams", "1", "--bystanders", "50"))

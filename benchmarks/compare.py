@@ -211,13 +211,12 @@ def _further(figures: dict[str, Figures], more: str, less: str, what: str) -> fl
 
 
 def _constant(what: str, sizes: list[int], rounds: list[list[float]]) -> Line:
-    """``rounds``: in each the cost at every size. What one of them cannot tell is not made up for by the others."""
+    """``rounds``: in each the cost at every size."""
     medians = [statistics.median(values) for values in zip(*rounds, strict=True)]
     detail = "(" + ", ".join(f"{value:,.1f}" for value in medians) + " ns)"
-    if min(map(min, rounds)) <= 0:
+    if min(medians) <= 0:
         return Line(f"CPU per {what}", f"cannot be told {detail}", "at most 1.2x", False)
-    ratio = statistics.median(values[-1] / values[0] for values in rounds)
-    return at_most(f"CPU per {what}, {sizes[-1]} participants to {sizes[0]}", ratio, 1.2, detail)
+    return at_most(f"CPU per {what}, {sizes[-1]} participants to {sizes[0]}", medians[-1] / medians[0], 1.2, detail)
 
 
 def flood(run: Run) -> Iterator[Line]:

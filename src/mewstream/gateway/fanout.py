@@ -21,9 +21,11 @@ from mewstream.protocol.records import FrameBlock
 
 log = logging.getLogger("mewstream.gateway")
 
-#: So many times as much of control messages as of frames may be put together in a tick. Much: in a storm of joins each
-#: welcome is long, and everyone is written to whenever what is put together is sent.
-_CONTROL_TOGETHER = 256
+#: So many times as much of control messages as of frames may be put together in a tick.
+_CONTROL_TOGETHER = 16
+#: And of those that are for one alone. In a storm of joins these are long welcomes, and what comes between them
+#: is for everyone: the more welcomes there are in a tick, the fewer times everyone is written to.
+_PRIVATE_TOGETHER = 256
 #: In place of an opcode: the body is whole WebSocket messages already, each with its header.
 FRAMED = 0
 
@@ -151,7 +153,7 @@ class Audience:
     One that has grown out of another shares its lists. So it costs nothing to keep the one of everyone while many
     join, and what is told to some of these in a tick is put together for all who were there before as for one."""
 
-    __slots__ = ("parts", "wants_positions")
+    __slots__ = ("parts", "size", "wants_positions")
 
     def __init__(self, endpoints: Iterable[Endpoint] = ()) -> None:
         plain: list[Endpoint] = []
@@ -159,6 +161,7 @@ class Audience:
         for endpoint in endpoints:
             (positioned if endpoint.positions else plain).append(endpoint)
         self.wants_positions = bool(positioned)
+        self.size = len(plain) + len(positioned)
         self.parts = (Part(False, plain, len(plain)), Part(True, positioned, len(positioned)))
 
     def grown(self, endpoint: Endpoint) -> Audience:
@@ -168,11 +171,12 @@ class Audience:
             self.parts[0] if endpoint.positions else _grown(self.parts[0], endpoint),
             _grown(self.parts[1], endpoint) if endpoint.positions else self.parts[1],
         )
+        audience.size = self.size + 1
         audience.wants_positions = self.wants_positions or endpoint.positions
         return audience
 
     def __bool__(self) -> bool:
-        return any(part.size for part in self.parts)
+        return self.size > 0
 
 
 def _grown(part: Part, endpoint: Endpoint) -> Part:
@@ -226,8 +230,10 @@ class Outbox:
         if parcel.stream is None:
             self._control = True
         parcels.append(parcel)
-        # A control message waits for the journal, and many in one tick wait for it together: a storm of joins, say.
-        self._size += parcel.size if parcel.stream is not None else parcel.size // _CONTROL_TOGETHER
+        if parcel.stream is not None:
+            self._size += parcel.size
+        else:  # it waits for the journal, and many in one tick wait for it together
+            self._size += parcel.size // (_CONTROL_TOGETHER if parcel.audience.size > 1 else _PRIVATE_TOGETHER)
         if self._size >= self._flush_bytes:
             self.flush()
         elif not self._scheduled:
@@ -313,9 +319,9 @@ def _distribute(parcels: list[Parcel], mixed: bool) -> None:
         for positions, members, theirs in _by_members(parcels):
             _hand_over(positions, members, theirs)
     else:
-        for positions, shared, count in parcels[0].audience.parts:
-            if count:
-                _hand_over(positions, shared[:count], parcels)
+        for positions, shared, size in parcels[0].audience.parts:
+            if size:
+                _hand_over(positions, shared[:size], parcels)
 
 
 def _hand_over(positions: bool, members: Sequence[Endpoint], parcels: Sequence[Parcel]) -> None:
@@ -340,15 +346,15 @@ def _by_members(parcels: list[Parcel]) -> list[tuple[bool, list[Endpoint], list[
         if key not in bits:
             bits[key] = 1 << len(bits)
             for part in parcel.audience.parts:
-                _, counts = lists.setdefault(id(part.shared), (part, {}))
-                counts[part.size] = counts.get(part.size, 0) | bits[key]
+                _, sizes = lists.setdefault(id(part.shared), (part, {}))
+                sizes[part.size] = sizes.get(part.size, 0) | bits[key]
     belongs: dict[tuple[Endpoint, bool], int] = {}
-    for (positions, shared, _), counts in lists.values():
+    for (positions, shared, _), sizes in lists.values():
         common = 0
-        # From the end: who is within the first so many is within any more of them too.
-        for count, fewer in itertools.pairwise((*sorted(counts, reverse=True), 0)):
-            common |= counts[count]
-            for member in shared[fewer:count]:
+        # From the end: who is among the first so many is among any more of them too.
+        for size, smaller in itertools.pairwise((*sorted(sizes, reverse=True), 0)):
+            common |= sizes[size]
+            for member in shared[smaller:size]:
                 belongs[member, positions] = belongs.get((member, positions), 0) | common
     groups: dict[tuple[int, bool], list[Endpoint]] = {}
     for (member, positions), signature in belongs.items():

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import writer_check
 from bare_fanout import bare_fanout
 from flood import Flood
@@ -183,11 +184,13 @@ def join(run: Run) -> Iterator[Line]:
     )
     # As many join each time, so that what a join costs anyway is in no difference. What is longer in a welcome than
     # an empty space would make it costs its bytes; who is there with a connection, and not without, costs being told.
-    few = run.scaled(500)
-    variants: dict[str, Measurement] = {"empty": Join(participants=few, streams=1)}
+    # Several storms of few: what these tell each other grows with the square, and is noise here.
+    few, storms = run.scaled(400), 4
+    variants: dict[str, Measurement] = {"empty": Join(participants=few, storms=storms, streams=1)}
     for size in sizes:
-        variants[f"bystanders-{size}"] = Join(participants=few, streams=streams, bystanders=size)
-        variants[f"listeners-{size}"] = Join(participants=few, streams=streams, listeners=size)
+        there = Join(participants=few, storms=storms, streams=streams)
+        variants[f"bystanders-{size}"] = msgspec.structs.replace(there, bystanders=size)
+        variants[f"listeners-{size}"] = msgspec.structs.replace(there, listeners=size)
     rounds = run.in_turn("join", variants)
     yield _constant(
         "byte of welcome",

@@ -69,6 +69,11 @@ class TestEveryMeasurement:
         (run,) = figures(bench("join", "--spawn", "--json", *options))["rounds"][0]
         assert run["presences"] == 20 * (1 + 30) + 20 * 19 / 2
 
+    def test_storms_one_after_the_other(self) -> None:
+        options = ("--joiners", "20", "--listeners", "10", "--streams", "5", "--storms", "3")
+        (run,) = figures(bench("join", "--spawn", "--json", *options))["rounds"][0]
+        assert run["presences"] == 3 * (20 * (1 + 10) + 20 * 19 / 2)
+
     def test_a_storm_among_bystanders(self) -> None:
         few = figures(bench("join", "--spawn", "--json", "--joiners", "3", "--streams", "1"))["medians"][0]
         many = figures(bench("join", "--spawn", "--json", "--joiners", "3", "--streams", "1", "--bystanders", "50"))

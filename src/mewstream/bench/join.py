@@ -40,6 +40,8 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     """Who are in the space without a connection: they make every welcome longer and hear of nobody."""
     listeners: int = 0
     """Who are in the space with a connection: they have joined before in a storm of their own, and hear of everyone."""
+    storms: int = 1
+    """So many times: all joiners leave in between. Only their joining is measured, each time."""
 
     @property
     def owners(self) -> int:
@@ -62,26 +64,28 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
                 owner = hosts[number // _STREAMS_OF_ONE]
                 streams[owner.open_stream()] = owner.id
             settle(hosts[0], next(iter(streams)), hosts)
-            sockets: list[socket.socket] = []
+            storm = _Storm(hosts, streams, [each.id for each in bystanders])
             try:
-                for number in range(len(others)):
-                    sockets.append(open_socket(live.address))
-                    if number % _ATTEND_EVERY == 0:
-                        _answer_pings(sockets)
-                storm = _Storm(hosts, streams, [each.id for each in bystanders])
-                storm.run(listeners, sockets[: self.listeners], self.concurrency)
-                used = cpu_seconds(live.pid) if live.pid is not None else 0.0
-                own, started = own_cpu_seconds(), time.monotonic()
-                told = storm.run(joiners, sockets[self.listeners :], self.concurrency)
-                seconds, own = time.monotonic() - started, own_cpu_seconds() - own
-                used = cpu_seconds(live.pid) - used if live.pid is not None else 0.0
+                storm.run(listeners, _open_sockets(live, len(listeners)), self.concurrency)
                 storm.check_welcomes()
+                used = own = seconds = 0.0
+                told = _Told([], 0, 0)
+                for number in range(self.storms):
+                    if number:
+                        storm.leave(joiners)
+                    sockets = _open_sockets(live, len(joiners))
+                    before, own_before, started = _cpu(live), own_cpu_seconds(), time.monotonic()
+                    more = storm.run(joiners, sockets, self.concurrency)
+                    seconds += time.monotonic() - started
+                    own += own_cpu_seconds() - own_before
+                    used += _cpu(live) - before
+                    told = told.and_then(more)
+                    storm.check_welcomes()
             finally:
-                for each in sockets:
-                    each.close()
+                storm.close()
         waits = sorted(told.waits)
         figures = {
-            "joins_per_second": len(joiners) / seconds,
+            "joins_per_second": len(waits) / seconds,
             "welcome_p50_ms": waits[len(waits) // 2] / 1e6,
             "welcome_p99_ms": waits[min(len(waits) - 1, len(waits) * 99 // 100)] / 1e6,
             "welcome_megabytes": told.welcome_bytes / 1e6,
@@ -92,7 +96,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
             figures |= {
                 "gateway_cpu": used / seconds,
                 "cpu_seconds": used,
-                "cpu_us_per_join": used / len(joiners) * 1e6,
+                "cpu_us_per_join": used / len(waits) * 1e6,
                 "cpu_ns_per_presence": used / max(1, told.presences) * 1e9,
                 "cpu_ns_per_welcome_byte": used / max(1, told.welcome_bytes) * 1e9,
             }
@@ -100,12 +104,15 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Told(NamedTuple):
-    """What one storm has brought."""
+    """What storms have brought."""
 
     waits: list[int]
     """Nanoseconds for which each joiner waited for its welcome."""
     welcome_bytes: int
     presences: int
+
+    def and_then(self, more: _Told) -> _Told:
+        return _Told(self.waits + more.waits, self.welcome_bytes + more.welcome_bytes, self.presences + more.presences)
 
 
 class _Joiner:
@@ -135,6 +142,7 @@ class _Storm:
         self._joiners: list[_Joiner] = []
         self._places: dict[int, _Joiner] = {}
         self._poll = select.epoll()
+        self._buffer = bytearray(_BUFFER)
         self._host = hosts[0]
         self._host.socket.setblocking(False)
         self._poll.register(self._host.socket.fileno(), select.EPOLLIN)
@@ -146,10 +154,11 @@ class _Storm:
         self._log = bytearray()
         """Presence messages as they came to the host."""
         self._after: dict[str, int] = {}
-        """Participant -> where in the log its own presence ends. Its order is that of the joins."""
-        self._ids: list[str] = []
+        """Who is there -> where in the log its join ends. Its order is that of the joins."""
+        self._told: list[tuple[str, str]] = []
+        """The event and the participant of each message of the log."""
         self._ends = [0]
-        """Where the messages of the log end; the presence of ``_ids[n]`` ends at ``_ends[n + 1]``."""
+        """Where these messages end: ``_told[n]`` ends at ``_ends[n + 1]``."""
         self._welcomed: list[str] = []
         self._waits: list[int] = []
         self._welcome_bytes = 0
@@ -167,26 +176,47 @@ class _Storm:
         waiting_to_ask = iter(joiners)
         for first in itertools.islice(waiting_to_ask, concurrency):
             self._ask(first)
-        buffer = bytearray(_BUFFER)
-        view = memoryview(buffer)
         while len(self._welcomed) < len(self._joiners) or not self._is_complete():
-            events = self._poll.poll(PATIENCE)
-            if not events:
-                raise CheckFailed(
-                    f"{len(self._welcomed)} of {len(self._joiners)} were welcomed, the host heard of "
-                    f"{len(self._after)}, and nothing more came in {PATIENCE:g} seconds"
-                )
-            for place, _ in events:
-                if (joiner := self._places.get(place)) is None:
-                    self._read_host(place)
-                    continue
-                size = joiner.socket.recv_into(buffer)
-                if not size:
-                    raise CheckFailed(f"{joiner.participant.id} was disconnected")
-                if self._take(joiner, view[:size]) and (following := next(waiting_to_ask, None)) is not None:
-                    self._ask(following)
+            for following in itertools.islice(waiting_to_ask, self._read()):
+                self._ask(following)
         count = len(joiners)
         return _Told(self._waits, self._welcome_bytes, count * heard_by + count * (count - 1) // 2)
+
+    def leave(self, people: Sequence[Participant]) -> None:
+        """Until everyone who stays has heard that these are gone."""
+        gone = {each.id for each in people}
+        for joiner in self._joiners:
+            if joiner.participant.id in gone:
+                del self._places[joiner.socket.fileno()]
+                joiner.socket.close()
+        self._joiners = [each for each in self._joiners if each.participant.id not in gone]
+        self._welcomed = [each for each in self._welcomed if each not in gone]
+        while not gone.isdisjoint(self._after) or not self._is_complete():
+            self._read()
+
+    def close(self) -> None:
+        for joiner in self._joiners:
+            joiner.socket.close()
+        self._poll.close()
+
+    def _read(self) -> int:
+        """Wait for something and take it: how many were welcomed by it."""
+        events = self._poll.poll(PATIENCE)
+        if not events:
+            raise CheckFailed(
+                f"{len(self._welcomed)} of {len(self._joiners)} were welcomed, the host heard of "
+                f"{len(self._after)}, and nothing more came in {PATIENCE:g} seconds"
+            )
+        welcomed = 0
+        for place, _ in events:
+            if (joiner := self._places.get(place)) is None:
+                self._read_host(place)
+                continue
+            size = joiner.socket.recv_into(self._buffer)
+            if not size:
+                raise CheckFailed(f"{joiner.participant.id} was disconnected")
+            welcomed += self._take(joiner, memoryview(self._buffer)[:size])
+        return welcomed
 
     def _is_complete(self) -> bool:
         """The log is whole, and everyone has read it to its end."""
@@ -214,14 +244,18 @@ class _Storm:
             if opcode == wire.PING:
                 self._host.socket.send(wire.client_message(wire.PONG, payload))
             elif opcode in (wire.TEXT, wire.BINARY):
-                if (id := _joined_in(payload)) is None:
+                if (told := _presence_in(payload)) is None:
                     continue
-                if id in self._after:
-                    raise CheckFailed(f"the presence of {id} was told twice")
                 self._log += wire.server_header(opcode, len(payload)) + payload
-                self._after[id] = len(self._log)
-                self._ids.append(id)
+                self._told.append(told)
                 self._ends.append(len(self._log))
+                event, id = told
+                if event == "leave":
+                    self._after.pop(id, None)
+                elif id in self._after:
+                    raise CheckFailed(f"the presence of {id} was told twice")
+                else:
+                    self._after[id] = len(self._log)
 
     def _take(self, joiner: _Joiner, data: memoryview) -> bool:
         """True when the welcome is complete."""
@@ -282,9 +316,9 @@ class _Storm:
         if opcode == wire.CLOSE:
             raise CheckFailed(f"{id} was disconnected: {describe_close(payload)}")
         place = bisect_right(self._ends, position)
-        told = _joined_in(payload)
-        if place >= len(self._ends) or told != self._ids[place - 1]:
-            raise CheckFailed(f"{id} was told that {told} joined, where the first participant heard of somebody else")
+        event, other = _presence_in(payload) or ("", "nobody")
+        if place >= len(self._ends) or (event, other) != self._told[place - 1]:
+            raise CheckFailed(f"{id} was told that {other} {event}s, where the first participant heard something else")
         joiner.log_at = self._ends[place]
 
     def check_welcomes(self) -> None:
@@ -292,6 +326,8 @@ class _Storm:
         order = [*self._hosts, *self._after]
         places = {id: place for place, id in enumerate(order)}
         for joiner in self._joiners:
+            if joiner.welcome == b"":  # after an earlier storm
+                continue
             id = joiner.participant.id
             assert joiner.welcome is not None
             payload = msgspec.json.decode(joiner.welcome)["payload"]
@@ -312,6 +348,24 @@ class _Storm:
             joiner.welcome = b""
 
 
+def _cpu(live: Live) -> float:
+    return cpu_seconds(live.pid) if live.pid is not None else 0.0
+
+
+def _open_sockets(live: Live, count: int) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    try:
+        for number in range(count):
+            sockets.append(open_socket(live.address))
+            if number % _ATTEND_EVERY == 0:
+                _answer_pings(sockets)
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
 def _answer_pings(sockets: Sequence[socket.socket]) -> None:
     """Nothing else comes to those who have not joined yet."""
     poll = select.poll()
@@ -325,10 +379,10 @@ def _answer_pings(sockets: Sequence[socket.socket]) -> None:
             places[place].send(wire.client_message(wire.PONG, payload))
 
 
-def _joined_in(message: bytes) -> str | None:
-    """Who has joined, if the message says that somebody has."""
+def _presence_in(message: bytes) -> tuple[str, str] | None:
+    """Who has joined or left, if the message says that somebody has."""
     envelope = msgspec.json.decode(message)
     payload = envelope.get("payload") or {}
-    if envelope.get("kind") != "system/presence" or payload.get("event") != "join":
+    if envelope.get("kind") != "system/presence" or payload.get("event") not in ("join", "leave"):
         return None
-    return str(payload["participant"]["id"])
+    return payload["event"], str(payload["participant"]["id"])

@@ -8,6 +8,7 @@ Each line is printed with its aim and whether it is held; the exit code is 1 whe
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -18,7 +19,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import writer_check
 from bare_fanout import bare_fanout
 from flood import Flood
@@ -29,6 +29,7 @@ from mewstream.bench.forking import end_on_sigterm
 from mewstream.bench.idle import Idle
 from mewstream.bench.join import Join
 from mewstream.bench.metrics import Figures
+from mewstream.bench.process import need_files
 from mewstream.bench.rate import Rate
 from mewstream.bench.target import Spawned, our_gateway
 from mewstream.protocol.errors import MewError
@@ -40,6 +41,8 @@ BASELINE = Spawned(
     ),
 )
 OURS = our_gateway(durability="flush")
+#: Storms of joins in each round: short, and many, for single ones differ much.
+_STORMS = 4
 
 
 class Line(NamedTuple):
@@ -69,15 +72,19 @@ class Run:
     def ours(self, name: str, measurement: Measurement) -> Comparison:
         return self._keep(name, run_rounds(measurement, [OURS], self.rounds, tell=_tell(name)))
 
-    def in_turn(self, name: str, measurements: dict[str, Measurement]) -> list[dict[str, Figures]]:
-        """Each round has all of them, one after the other: what is the difference of two had the same weather."""
-        rounds: list[dict[str, Figures]] = []
-        for number in range(self.rounds):
-            figures = {}
-            for part, measurement in measurements.items():
-                _tell(name)(f"round {number + 1} of {self.rounds}: {part}")
-                ((figures[part],),) = run_rounds(measurement, [OURS], 1).rounds
-            rounds.append(figures)
+    def in_turn(self, name: str, joins: dict[str, Join]) -> list[dict[str, Figures]]:
+        """A gateway for each, and a storm in each of them in turn, again and again: the speed of a machine changes
+        within seconds, and what is the difference of two storms must have had the same."""
+        need_files(sum(each.needs.participants for each in joins.values()))
+        with contextlib.ExitStack() as stack:
+            storms: dict[str, Callable[[], Figures]] = {}
+            for part, each in joins.items():
+                _tell(name)(f"preparing {part}")
+                storms[part] = stack.enter_context(each.begun(stack.enter_context(OURS.running(each.needs))))
+            rounds = []
+            for number in range(self.rounds * _STORMS):
+                _tell(name)(f"storm {number + 1} of {self.rounds * _STORMS}, {len(storms)} times")
+                rounds.append({part: storm() for part, storm in storms.items()})
         self.results[name] = rounds
         return rounds
 
@@ -184,13 +191,11 @@ def join(run: Run) -> Iterator[Line]:
     )
     # As many join each time, so that what a join costs anyway is in no difference. What is longer in a welcome than
     # an empty space would make it costs its bytes; who is there with a connection, and not without, costs being told.
-    # Several storms of few: what these tell each other grows with the square, and is noise here.
-    few, storms = run.scaled(400), 4
-    variants: dict[str, Measurement] = {"empty": Join(participants=few, storms=storms, streams=1)}
+    few = run.scaled(400)
+    variants = {"empty": Join(participants=few, streams=1)}
     for size in sizes:
-        there = Join(participants=few, storms=storms, streams=streams)
-        variants[f"bystanders-{size}"] = msgspec.structs.replace(there, bystanders=size)
-        variants[f"listeners-{size}"] = msgspec.structs.replace(there, listeners=size)
+        variants[f"bystanders-{size}"] = Join(participants=few, streams=streams, bystanders=size)
+        variants[f"listeners-{size}"] = Join(participants=few, streams=streams, listeners=size)
     rounds = run.in_turn("join", variants)
     yield _constant(
         "byte of welcome",

@@ -15,6 +15,8 @@ import pytest
 import yaml
 from bench_running import BASELINE, bench, figures
 
+from mewstream.bench.join import Join
+from mewstream.bench.target import our_gateway
 from support import running_gateway, space_config, token_of
 
 #: Real loads, which a busy machine cannot carry: run by `make test-long`.
@@ -70,9 +72,11 @@ class TestEveryMeasurement:
         assert run["presences"] == 20 * (1 + 30) + 20 * 19 / 2
 
     def test_storms_one_after_the_other(self) -> None:
-        options = ("--joiners", "20", "--listeners", "10", "--streams", "5", "--storms", "3")
-        (run,) = figures(bench("join", "--spawn", "--json", *options))["rounds"][0]
-        assert run["presences"] == 3 * (20 * (1 + 10) + 20 * 19 / 2)
+        """Everyone has left before the next: each is like the first."""
+        join = Join(participants=20, listeners=10, streams=5)
+        with our_gateway().running(join.needs) as live, join.begun(live) as storm:
+            runs = [storm() for _ in range(3)]
+        assert [run["presences"] for run in runs] == [20 * (1 + 10) + 20 * 19 / 2] * 3
 
     def test_a_storm_among_bystanders(self) -> None:
         few = figures(bench("join", "--spawn", "--json", "--joiners", "3", "--streams", "1"))["medians"][0]

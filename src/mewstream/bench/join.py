@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import select
 import socket
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -40,8 +41,6 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     """Who are in the space without a connection: they make every welcome longer and hear of nobody."""
     listeners: int = 0
     """Who are in the space with a connection: they have joined before in a storm of their own, and hear of everyone."""
-    storms: int = 1
-    """So many times: all joiners leave in between. Only their joining is measured, each time."""
 
     @property
     def owners(self) -> int:
@@ -52,6 +51,12 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
         return Needs(participants=self.owners + self.listeners + self.participants, bystanders=self.bystanders)
 
     def measure(self, live: Live) -> Figures:
+        with self.begun(live) as storm:
+            return storm()
+
+    @contextlib.contextmanager
+    def begun(self, live: Live) -> Iterator[Callable[[], Figures]]:
+        """All is ready: every call is a storm, before which those of the last one leave."""
         owners, others = live.people[: self.owners], live.people[self.owners :]
         listeners, joiners = others[: self.listeners], others[self.listeners :]
         bystanders = live.roster.bystanders(live.needs)
@@ -64,28 +69,27 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
                 owner = hosts[number // _STREAMS_OF_ONE]
                 streams[owner.open_stream()] = owner.id
             settle(hosts[0], next(iter(streams)), hosts)
-            storm = _Storm(hosts, streams, [each.id for each in bystanders])
-            try:
+            with contextlib.closing(_Storm(hosts, streams, [each.id for each in bystanders])) as storm:
                 storm.run(listeners, _open_sockets(live, len(listeners)), self.concurrency)
                 storm.check_welcomes()
-                used = own = seconds = 0.0
-                told = _Told([], 0, 0)
-                for number in range(self.storms):
-                    if number:
-                        storm.leave(joiners)
-                    sockets = _open_sockets(live, len(joiners))
-                    before, own_before, started = _cpu(live), own_cpu_seconds(), time.monotonic()
-                    more = storm.run(joiners, sockets, self.concurrency)
-                    seconds += time.monotonic() - started
-                    own += own_cpu_seconds() - own_before
-                    used += _cpu(live) - before
-                    told = told.and_then(more)
-                    storm.check_welcomes()
-            finally:
-                storm.close()
+
+                def again() -> Figures:
+                    storm.leave(joiners)
+                    return self._storm(live, storm, joiners)
+
+                yield again
+
+    def _storm(self, live: Live, storm: _Storm, joiners: Sequence[Participant]) -> Figures:
+        sockets = _open_sockets(live, len(joiners))
+        used = cpu_seconds(live.pid) if live.pid is not None else 0.0
+        own, started = own_cpu_seconds(), time.monotonic()
+        told = storm.run(joiners, sockets, self.concurrency)
+        seconds, own = time.monotonic() - started, own_cpu_seconds() - own
+        used = cpu_seconds(live.pid) - used if live.pid is not None else 0.0
+        storm.check_welcomes()
         waits = sorted(told.waits)
         figures = {
-            "joins_per_second": len(waits) / seconds,
+            "joins_per_second": len(joiners) / seconds,
             "welcome_p50_ms": waits[len(waits) // 2] / 1e6,
             "welcome_p99_ms": waits[min(len(waits) - 1, len(waits) * 99 // 100)] / 1e6,
             "welcome_megabytes": told.welcome_bytes / 1e6,
@@ -96,7 +100,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
             figures |= {
                 "gateway_cpu": used / seconds,
                 "cpu_seconds": used,
-                "cpu_us_per_join": used / len(waits) * 1e6,
+                "cpu_us_per_join": used / len(joiners) * 1e6,
                 "cpu_ns_per_presence": used / max(1, told.presences) * 1e9,
                 "cpu_ns_per_welcome_byte": used / max(1, told.welcome_bytes) * 1e9,
             }
@@ -104,15 +108,12 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Told(NamedTuple):
-    """What storms have brought."""
+    """What one storm has brought."""
 
     waits: list[int]
     """Nanoseconds for which each joiner waited for its welcome."""
     welcome_bytes: int
     presences: int
-
-    def and_then(self, more: _Told) -> _Told:
-        return _Told(self.waits + more.waits, self.welcome_bytes + more.welcome_bytes, self.presences + more.presences)
 
 
 class _Joiner:
@@ -346,10 +347,6 @@ class _Storm:
                 if active[stream]["owner"] != owner or active[stream]["authorized_writers"] != [owner]:
                     raise CheckFailed(f"the welcome of {id} has the wrong owner or writers for {stream}")
             joiner.welcome = b""
-
-
-def _cpu(live: Live) -> float:
-    return cpu_seconds(live.pid) if live.pid is not None else 0.0
 
 
 def _open_sockets(live: Live, count: int) -> list[socket.socket]:

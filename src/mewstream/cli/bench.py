@@ -317,15 +317,8 @@ def control(pairs: int, readers: int, hz: float, size: int, seconds: float, work
     show_default=True,
     help="Who are there with a connection, and hear of everyone who joins.",
 )
-@click.option(
-    "--storms",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="How often; all leave in between, unmeasured.",
-)
 @_measured
-def join(joiners: int, streams: int, concurrency: int, bystanders: int, listeners: int, storms: int) -> Measurement:
+def join(joiners: int, streams: int, concurrency: int, bystanders: int, listeners: int) -> Measurement:
     """A storm of joins: how fast, and is every welcome right?
 
     \b
@@ -338,7 +331,6 @@ def join(joiners: int, streams: int, concurrency: int, bystanders: int, listener
         concurrency=concurrency,
         bystanders=bystanders,
         listeners=listeners,
-        storms=storms,
     )
 
 

@@ -191,11 +191,11 @@ def join(run: Run) -> Iterator[Line]:
     )
     # As many join each time, so that what a join costs anyway is in no difference. What is longer in a welcome than
     # an empty space would make it costs its bytes; who is there with a connection, and not without, costs being told.
-    few = run.scaled(400)
-    variants = {"empty": Join(participants=few, streams=1)}
+    few, waves = run.scaled(400), 8
+    variants = {"empty": Join(participants=few, waves=waves, streams=1)}
     for size in sizes:
-        variants[f"bystanders-{size}"] = Join(participants=few, streams=streams, bystanders=size)
-        variants[f"listeners-{size}"] = Join(participants=few, streams=streams, listeners=size)
+        variants[f"bystanders-{size}"] = Join(participants=few, waves=waves, streams=streams, bystanders=size)
+        variants[f"listeners-{size}"] = Join(participants=few, waves=waves, streams=streams, listeners=size)
     rounds = run.in_turn("join", variants)
     yield _constant(
         "byte of welcome",

@@ -41,6 +41,9 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     """Who are in the space without a connection: they make every welcome longer and hear of nobody."""
     listeners: int = 0
     """Who are in the space with a connection: they have joined before in a storm of their own, and hear of everyone."""
+    waves: int = 1
+    """In so many the participants come, each when everyone has heard of all of the last. How much is told together, and
+    so what it costs to be told, is then not left to who is faster, the gateway or those who ask."""
 
     @property
     def owners(self) -> int:
@@ -83,7 +86,11 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
         sockets = _open_sockets(live, len(joiners))
         used = cpu_seconds(live.pid) if live.pid is not None else 0.0
         own, started = own_cpu_seconds(), time.monotonic()
-        told = storm.run(joiners, sockets, self.concurrency)
+        told = _Told([], 0, 0)
+        size = -(-len(joiners) // self.waves)
+        for start in range(0, len(joiners), size):
+            wave = slice(start, start + size)
+            told = told.and_then(storm.run(joiners[wave], sockets[wave], self.concurrency))
         seconds, own = time.monotonic() - started, own_cpu_seconds() - own
         used = cpu_seconds(live.pid) - used if live.pid is not None else 0.0
         storm.check_welcomes()
@@ -108,12 +115,15 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Told(NamedTuple):
-    """What one storm has brought."""
+    """What a storm has brought, or a wave of it."""
 
     waits: list[int]
     """Nanoseconds for which each joiner waited for its welcome."""
     welcome_bytes: int
     presences: int
+
+    def and_then(self, more: _Told) -> _Told:
+        return _Told(self.waits + more.waits, self.welcome_bytes + more.welcome_bytes, self.presences + more.presences)
 
 
 class _Joiner:

@@ -36,6 +36,7 @@ SPACES = 5
 WRITERS = ("ann", "bob", "cy", "dee")
 RUN_OF_FRAMES = 20
 MICROS_BETWEEN_RUNS = 36_000
+SCANS = 3
 WARM_UP = 10
 STEPS = 25
 STEP_RECORDS = 20_000
@@ -67,18 +68,22 @@ def measure(root: Path, frames: int, rounds: int) -> None:
     def scan_parquet() -> None:
         spark.read.parquet(str(copied)).write.format("noop").mode("overwrite").save()
 
-    sizes = cpu_of_steps(spark, steps, root / "steps-tables")
     copies, ours, theirs, pipelines = [], [], [], []
     for number in range(rounds):
         copies.append(seconds(copy))
-        ours.append(seconds(scan_journal))
-        theirs.append(seconds(scan_parquet))
+        for _ in range(SCANS):
+            ours.append(seconds(scan_journal))
+            theirs.append(seconds(scan_parquet))
         warehouse = root / f"once-tables-{number}"
         pipelines.append(seconds(lambda: bring_up_to_date(spark, once, warehouse)))  # noqa: B023 - called at once
         check(spark, warehouse, frames)
-        print(f"round {number + 1}: {copies[-1]:.1f} {ours[-1]:.1f} {theirs[-1]:.1f} {pipelines[-1]:.1f} s", flush=True)
+        scans = ", ".join(f"{mine:.1f}/{its:.1f}" for mine, its in zip(ours[-SCANS:], theirs[-SCANS:], strict=True))
+        print(
+            f"round {number + 1}: copy {copies[-1]:.1f} s, scans {scans} s, pipeline {pipelines[-1]:.1f} s", flush=True
+        )
     doubled = seconds(lambda: bring_up_to_date(spark, twice, root / "twice-tables"))
     check(spark, root / "twice-tables", 2 * frames)
+    sizes = cpu_of_steps(spark, steps, root / "steps-tables")
     spark.stop()
 
     copied_in, ran_in = statistics.median(copies), statistics.median(pipelines)

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from mewstream.pipeline.sql import query
 from mewstream.pipeline.tables import CONTENT, QUARANTINE
-from mewstream.pipeline.validation import with_reasons
+from mewstream.pipeline.validation import reasons_by
 
 _REASONS = next(column.type for column in QUARANTINE.columns if column.name == "reasons")
 
@@ -117,9 +118,9 @@ def decoded(
     rows = query(_WITH_FORMATS, decodes=DECODES, records=records, formats=formats, lives=lives)
     branches = []
     if schemas:
-        checked = rows.where(_HAS_SCHEMA).selectExpr("*", "decodes = 'lines' AS lines")
-        shape = ", ".join(f"`{name}` {type}" for name, type in checked.dtypes) + f", reasons {_REASONS}"
-        branches.append(checked.mapInArrow(with_reasons(schemas), shape).drop("lines"))
+        lines = F.expr("decodes = 'lines'")
+        reasons = reasons_by(schemas)("schema_hash", lines, "kind", "opcode", "data")
+        branches.append(rows.where(_HAS_SCHEMA).withColumn("reasons", reasons))
     if unchecked or not schemas:
         branches.append(rows.where(f"NOT ({_HAS_SCHEMA})").selectExpr("*", f"CAST(NULL AS {_REASONS}) AS reasons"))
     found = query(

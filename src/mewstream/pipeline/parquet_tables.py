@@ -11,6 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from mewstream.pipeline.manifest import Piece
 from mewstream.pipeline.tables import Table
 
+#: Columns in which hardly a value comes twice. A dictionary of them would be begun and thrown away, in every file.
+_DISTINCT = ("offset", "seq", "ts", "stream_seq", "sent_at", "latency_ms", "data", "body.value")
+_WITHOUT_DICTIONARY = {f"parquet.enable.dictionary#{column}": "false" for column in _DISTINCT}
 #: So many pieces of one level become one of the next.
 FAN_IN = 10
 #: Pieces of more rows are not put together any further.
@@ -79,11 +82,11 @@ class ParquetTables:
     def _write_parts(self, rows: DataFrame, column: str, table: Table, batch: int) -> tuple[Piece | None, Piece | None]:
         """In one job, rows with a false and with a true ``column`` apart."""
         path = f"{table.name}/{batch:012d}-{self._tag}"
-        rows.write.mode("overwrite").partitionBy(column).parquet(str(self._root / path))
+        rows.write.options(**_WITHOUT_DICTIONARY).mode("overwrite").partitionBy(column).parquet(str(self._root / path))
         return self._piece(f"{path}/{column}=false"), self._piece(f"{path}/{column}=true")
 
     def _write(self, rows: DataFrame, path: str, level: int = 0) -> Piece | None:
-        rows.write.mode("overwrite").parquet(str(self._root / path))
+        rows.write.options(**_WITHOUT_DICTIONARY).mode("overwrite").parquet(str(self._root / path))
         return self._piece(path, level)
 
     def _piece(self, path: str, level: int = 0) -> Piece | None:

@@ -47,7 +47,7 @@ from mewstream.pipeline.source_options import (
 )
 
 #: What is handed to Spark at once. Small batches of the tail are put together, large ones are cut.
-OUTPUT_ROWS = 32_768
+OUTPUT_ROWS = 8_192
 OUTPUT_BYTES = 8 << 20
 _START_ANEW = "To go on with what is there, start a query with a new checkpoint location"
 _LOST_END = "The journal lost its end with the power, or was put back from an older copy."

@@ -7,12 +7,15 @@ schema safe to run is in :mod:`mewstream.protocol.schemas`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import from_arrow_type
 
 from mewstream.protocol import kinds
 from mewstream.protocol.errors import ValidationFailed
@@ -43,24 +46,19 @@ _decode = msgspec.json.Decoder().decode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
-def with_reasons(schemas: Mapping[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For ``mapInArrow``: rows with ``schema_hash``, ``lines``, ``kind``, ``opcode`` and ``data`` get ``reasons`` at
-    their end, null where nothing is wrong. ``schemas`` are JSON texts by their hash."""
+def reasons_by(schemas: Mapping[str, str]) -> Callable[..., Column]:
+    """A function of the columns ``schema_hash``, ``lines``, ``kind``, ``opcode`` and ``data``: the reasons, null where
+    nothing is wrong. ``schemas`` are JSON texts by their hash."""
 
-    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            columns = [
-                batch.column(batch.schema.get_field_index(name)).to_pylist()
-                for name in ("schema_hash", "lines", "kind", "opcode", "data")
-            ]
-            found = [
-                problems(_compiled(hash, schemas[hash]), data, lines=lines, kind=kind, opcode=opcode)
-                for hash, lines, kind, opcode, data in zip(*columns, strict=True)
-            ]
-            reasons = pa.array([[each._asdict() for each in these] if these else None for these in found], REASONS)
-            yield pa.RecordBatch.from_arrays([*batch.columns, reasons], names=[*batch.schema.names, "reasons"])
+    def check(schema_hash: pa.Array, lines: pa.Array, kind: pa.Array, opcode: pa.Array, data: pa.Array) -> pa.Array:
+        rows = zip(*(each.to_pylist() for each in (schema_hash, lines, kind, opcode, data)), strict=True)
+        found = [
+            problems(_compiled(hash, schemas[hash]), payload, lines=has_lines, kind=of_kind, opcode=code)
+            for hash, has_lines, of_kind, code, payload in rows
+        ]
+        return pa.array([[each._asdict() for each in these] if these else None for these in found], REASONS)
 
-    return check
+    return arrow_udf(check, from_arrow_type(REASONS))  # type: ignore[call-overload, no-any-return]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -182,13 +182,16 @@ def idle(run: Run) -> Iterator[Line]:
 def join(run: Run) -> Iterator[Line]:
     """A storm of joins into 200 active streams: every welcome is checked, so to finish is to pass."""
     streams, sizes = run.scaled(200), [run.scaled(size) for size in (500, 1000, 2000)]
-    storm = run.ours(f"join-{sizes[-1]}", Join(participants=sizes[-1], streams=streams))
+    storms = [run.ours(f"join-{size}", Join(participants=size, streams=streams)) for size in sizes]
+    last = storms[-1]
     yield Line(
         f"join storm of {sizes[-1]} into {streams} streams",
-        f"{storm.median(0, 'joins_per_second'):,.0f} joins/s, welcome p99 {storm.median(0, 'welcome_p99_ms'):,.0f} ms",
+        f"{last.median(0, 'joins_per_second'):,.0f} joins/s, welcome p99 {last.median(0, 'welcome_p99_ms'):,.0f} ms",
         "all welcomed, none wrong",
         True,
     )
+    for what, key in (("byte of welcome", "cpu_ns_per_welcome_byte"), ("presence message", "cpu_ns_per_presence")):
+        yield _constant(f"{what}, all of a storm", sizes, [storm.median(0, key) or 0.0 for storm in storms])
     # As many join each time, so that what a join costs anyway is in no difference. What is longer in a welcome than
     # an empty space would make it costs its bytes; who is there with a connection, and not without, costs being told.
     few, waves = run.scaled(400), 8
@@ -197,19 +200,15 @@ def join(run: Run) -> Iterator[Line]:
         variants[f"bystanders-{size}"] = Join(participants=few, waves=waves, streams=streams, bystanders=size)
         variants[f"listeners-{size}"] = Join(participants=few, waves=waves, streams=streams, listeners=size)
     rounds = run.in_turn("join", variants)
-    yield _constant(
-        "byte of welcome",
-        sizes,
-        [
-            [_further(each, f"bystanders-{size}", "empty", "welcome_megabytes") / 1e6 for size in sizes]
-            for each in rounds
-        ],
-    )
-    yield _constant(
-        "presence message",
-        sizes,
-        [[_further(each, f"listeners-{size}", f"bystanders-{size}", "presences") for size in sizes] for each in rounds],
-    )
+    for what, more, less, count, in_one in (
+        ("further byte of welcome", "bystanders-{}", "empty", "welcome_megabytes", 1e6),
+        ("further presence message", "listeners-{}", "bystanders-{}", "presences", 1),
+    ):
+        costs = [
+            statistics.median(_further(each, more.format(size), less.format(size), count) for each in rounds) / in_one
+            for size in sizes
+        ]
+        yield _constant(what, sizes, costs)
 
 
 def _further(figures: dict[str, Figures], more: str, less: str, what: str) -> float:
@@ -218,13 +217,12 @@ def _further(figures: dict[str, Figures], more: str, less: str, what: str) -> fl
     return used * 1e9 / (figures[more][what] - figures[less][what])
 
 
-def _constant(what: str, sizes: list[int], rounds: list[list[float]]) -> Line:
-    """``rounds``: in each the cost at every size."""
-    medians = [statistics.median(values) for values in zip(*rounds, strict=True)]
-    detail = "(" + ", ".join(f"{value:,.1f}" for value in medians) + " ns)"
-    if min(medians) <= 0:
+def _constant(what: str, sizes: list[int], costs: list[float]) -> Line:
+    """``costs``: in nanoseconds, at every size."""
+    detail = "(" + ", ".join(f"{cost:,.1f}" for cost in costs) + " ns)"
+    if min(costs) <= 0:
         return Line(f"CPU per {what}", f"cannot be told {detail}", "at most 1.2x", False)
-    return at_most(f"CPU per {what}, {sizes[-1]} participants to {sizes[0]}", medians[-1] / medians[0], 1.2, detail)
+    return at_most(f"CPU per {what}, {sizes[-1]} participants to {sizes[0]}", costs[-1] / costs[0], 1.2, detail)
 
 
 def flood(run: Run) -> Iterator[Line]:

@@ -8,6 +8,7 @@ Each line is printed with its aim and whether it is held; the exit code is 1 whe
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -27,6 +28,8 @@ from mewstream.bench.fanout import Fanout
 from mewstream.bench.forking import end_on_sigterm
 from mewstream.bench.idle import Idle
 from mewstream.bench.join import Join
+from mewstream.bench.metrics import Figures
+from mewstream.bench.process import need_files
 from mewstream.bench.rate import Rate
 from mewstream.bench.target import Spawned, our_gateway
 from mewstream.protocol.errors import MewError
@@ -38,6 +41,8 @@ BASELINE = Spawned(
     ),
 )
 OURS = our_gateway(durability="flush")
+#: Storms of joins in each round: short, and many, for single ones differ much.
+_STORMS = 4
 
 
 class Line(NamedTuple):
@@ -66,6 +71,22 @@ class Run:
 
     def ours(self, name: str, measurement: Measurement) -> Comparison:
         return self._keep(name, run_rounds(measurement, [OURS], self.rounds, tell=_tell(name)))
+
+    def in_turn(self, name: str, joins: dict[str, Join]) -> list[dict[str, Figures]]:
+        """A gateway for each, and a storm in each of them in turn, again and again: the speed of a machine changes
+        within seconds, and what is the difference of two storms must have had the same."""
+        need_files(sum(each.needs.participants for each in joins.values()))
+        with contextlib.ExitStack() as stack:
+            storms: dict[str, Callable[[], Figures]] = {}
+            for part, each in joins.items():
+                _tell(name)(f"preparing {part}")
+                storms[part] = stack.enter_context(each.begun(stack.enter_context(OURS.running(each.needs))))
+            rounds = []
+            for number in range(self.rounds * _STORMS):
+                _tell(name)(f"storm {number + 1} of {self.rounds * _STORMS}, {len(storms)} times")
+                rounds.append({part: storm() for part, storm in storms.items()})
+        self.results[name] = rounds
+        return rounds
 
     def _keep(self, name: str, comparison: Comparison) -> Comparison:
         self.results[name] = comparison.as_json()
@@ -169,31 +190,39 @@ def join(run: Run) -> Iterator[Line]:
         "all welcomed, none wrong",
         True,
     )
-    # Few joiners and many who are there without a connection: what more of those cost is the cost of a longer welcome.
-    few = run.scaled(300)
-    welcomes = [run.ours(f"welcome-{size}", Join(participants=few, bystanders=size, streams=streams)) for size in sizes]
-    costs = [(each.median(0, "cpu_us_per_join") or 0.0) * 1e3 for each in welcomes]
-    lengths = [(each.median(0, "welcome_megabytes") or 0.0) * 1e6 / few for each in welcomes]
-    per_byte = [
-        max(0.0, costs[after] - costs[before]) / (lengths[after] - lengths[before])
-        for before, after in ((0, 1), (1, 2))
-    ]
-    yield _constant("further byte of welcome", [sizes[1], sizes[2]], per_byte)
-    # What a storm costs besides the bytes of its welcomes are its presence messages, and what each join costs anyway.
-    per_presence = []
-    for size, storm in zip(sizes, storms, strict=True):
-        used = (storm.median(0, "cpu_us_per_join") or 0.0) * size * 1e3
-        welcomed = (storm.median(0, "welcome_megabytes") or 0.0) * 1e6 * min(per_byte)
-        per_presence.append((used - welcomed) / (storm.median(0, "presences") or 1.0))
-    yield _constant("presence message", sizes, per_presence)
+    for what, key in (("byte of welcome", "cpu_ns_per_welcome_byte"), ("presence message", "cpu_ns_per_presence")):
+        yield _constant(f"{what}, all of a storm", sizes, [storm.median(0, key) or 0.0 for storm in storms])
+    # As many join each time, so that what a join costs anyway is in no difference. What is longer in a welcome than
+    # an empty space would make it costs its bytes; who is there with a connection, and not without, costs being told.
+    few, waves = run.scaled(400), 8
+    variants = {"empty": Join(participants=few, waves=waves, streams=1)}
+    for size in sizes:
+        variants[f"bystanders-{size}"] = Join(participants=few, waves=waves, streams=streams, bystanders=size)
+        variants[f"listeners-{size}"] = Join(participants=few, waves=waves, streams=streams, listeners=size)
+    rounds = run.in_turn("join", variants)
+    for what, more, less, count, in_one in (
+        ("further byte of welcome", "bystanders-{}", "empty", "welcome_megabytes", 1e6),
+        ("further presence message", "listeners-{}", "bystanders-{}", "presences", 1),
+    ):
+        costs = [
+            statistics.median(_further(each, more.format(size), less.format(size), count) for each in rounds) / in_one
+            for size in sizes
+        ]
+        yield _constant(what, sizes, costs)
 
 
-def _constant(what: str, sizes: list[int], values: list[float]) -> Line:
-    detail = "(" + ", ".join(f"{value:,.1f}" for value in values) + " ns)"
-    if min(values) <= 0:
+def _further(figures: dict[str, Figures], more: str, less: str, what: str) -> float:
+    """Nanoseconds of CPU for each further one."""
+    used = figures[more]["cpu_seconds"] - figures[less]["cpu_seconds"]
+    return used * 1e9 / (figures[more][what] - figures[less][what])
+
+
+def _constant(what: str, sizes: list[int], costs: list[float]) -> Line:
+    """``costs``: in nanoseconds, at every size."""
+    detail = "(" + ", ".join(f"{cost:,.1f}" for cost in costs) + " ns)"
+    if min(costs) <= 0:
         return Line(f"CPU per {what}", f"cannot be told {detail}", "at most 1.2x", False)
-    ratio = values[-1] / values[0]
-    return at_most(f"CPU per {what}, {sizes[-1]} participants to {sizes[0]}", ratio, 1.2, detail)
+    return at_most(f"CPU per {what}, {sizes[-1]} participants to {sizes[0]}", costs[-1] / costs[0], 1.2, detail)
 
 
 def flood(run: Run) -> Iterator[Line]:

@@ -67,10 +67,13 @@ class TestAFaultyGateway:
         assert measured["frames"] > 20
         assert measured["opcode_changed"] == (form == "binary")
 
+    @pytest.mark.parametrize("options", [("--joiners", "10"), ("--joiners", "1", "--listeners", "9")])
     @pytest.mark.parametrize(("fault", "says"), [("welcome", "wrong owner or writers"), ("presence", "was told that")])
-    def test_a_wrong_welcome_and_a_lost_presence_are_caught(self, tmp_path: Path, fault: str, says: str) -> None:
+    def test_a_wrong_welcome_and_a_lost_presence_are_caught(
+        self, tmp_path: Path, fault: str, says: str, options: tuple[str, ...]
+    ) -> None:
         with relayed(tmp_path, fault, participants=11) as where:
-            done = bench("join", *where, "--joiners", "10", "--streams", "3", "--concurrency", "2")
+            done = bench("join", *where, *options, "--streams", "3", "--concurrency", "2")
         assert done.returncode == 1, done.stderr
         assert says in done.stderr
 

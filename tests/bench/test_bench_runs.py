@@ -15,6 +15,8 @@ import pytest
 import yaml
 from bench_running import BASELINE, bench, figures
 
+from mewstream.bench.join import Join
+from mewstream.bench.target import our_gateway
 from support import running_gateway, space_config, token_of
 
 #: Real loads, which a busy machine cannot carry: run by `make test-long`.
@@ -62,6 +64,19 @@ class TestEveryMeasurement:
         """20 joiners and a host: each hears of those who come later."""
         (run,) = figures(bench("join", "--spawn", "--json", *RUNS["join"]))["rounds"][0]
         assert run["presences"] == 20 + 20 * 19 / 2
+
+    def test_a_storm_among_listeners(self) -> None:
+        """They hear of everyone, as the host does; of those who came with them nothing is counted."""
+        options = ("--joiners", "20", "--listeners", "30", "--streams", "5")
+        (run,) = figures(bench("join", "--spawn", "--json", *options))["rounds"][0]
+        assert run["presences"] == 20 * (1 + 30) + 20 * 19 / 2
+
+    def test_storms_one_after_the_other(self) -> None:
+        """Everyone has left before the next: each is like the first."""
+        join = Join(participants=20, listeners=10, streams=5)
+        with our_gateway().running(join.needs) as live, join.begun(live) as storm:
+            runs = [storm() for _ in range(3)]
+        assert [run["presences"] for run in runs] == [20 * (1 + 10) + 20 * 19 / 2] * 3
 
     def test_a_storm_among_bystanders(self) -> None:
         few = figures(bench("join", "--spawn", "--json", "--joiners", "3", "--streams", "1"))["medians"][0]

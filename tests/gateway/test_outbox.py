@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
+
+import pytest
 
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
 
@@ -103,3 +106,53 @@ async def test_one_that_cannot_be_told_keeps_nobody_waiting(caplog: object) -> N
     gate.open()
     gate.open()
     assert listener.got == [b"control 2"]
+
+
+class TestGrownAudiences:
+    """Audiences that share their lists are told of as if each had its own."""
+
+    def test_one_knows_nothing_of_who_came_after_it(self) -> None:
+        first, second, third = Listener(), Listener(), Listener()
+        alone = Audience((first,))
+        both = alone.grown(second)
+        others = alone.grown(third)
+        for number, audience in enumerate((alone, both, others)):
+            self.tell([Parcel(audience, 1, b"%d" % number, None, number)])
+        assert (first.got, second.got, third.got) == ([b"0", b"1", b"2"], [b"1"], [b"2"])
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_everyone_gets_in_order_what_was_for_it(self, seed: int) -> None:
+        chance = random.Random(seed)
+        expected: dict[Listener, list[bytes]] = {}
+        audiences: list[tuple[Audience, list[Listener]]] = [(Audience(), [])]
+        parcels: list[Parcel] = []
+        for number in range(200):
+            audience, members = chance.choice(audiences[-3:])
+            match chance.randrange(4):
+                case 0:
+                    newcomer = Listener()
+                    newcomer.positions = chance.random() < 0.3
+                    expected[newcomer] = []
+                    audiences.append((audience.grown(newcomer), [*members, newcomer]))
+                case 1 if members:
+                    alone = chance.choice(members)
+                    audiences.append((Audience((alone,)), [alone]))
+                    audiences.append((audience, members))
+                case _ if members:
+                    parcels.append(Parcel(audience, 1, b"%d" % number, None, number))
+                    for each in members:
+                        expected[each].append(b"%d" % number)
+            if chance.random() < 0.1:
+                self.tell(parcels)
+                parcels = []
+        self.tell(parcels)
+        assert len(expected) > 10
+        assert all(each.got == told for each, told in expected.items())
+
+    def tell(self, parcels: list[Parcel]) -> None:
+        loop = asyncio.new_event_loop()
+        outbox = Outbox(loop, 1 << 20, Gate(at_once=True))
+        for each in parcels:
+            outbox.add(each)
+        outbox.flush()
+        loop.close()

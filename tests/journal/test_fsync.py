@@ -382,6 +382,7 @@ class FakeMember:
 
     positions = True
     transport_name = "websocket"
+    is_listening = True
     is_reconnect = False
 
     def __init__(self, participant: str, on_push: Callable[[Parcel], None] = lambda parcel: None) -> None:

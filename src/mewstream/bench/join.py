@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import select
 import socket
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,13 +31,19 @@ _ATTEND_EVERY = 100
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """``participants`` join at once, ``concurrency`` of them waiting for their welcome at any time."""
+    """``participants`` join at once, ``concurrency`` of them waiting for their welcome at any time. Those who were
+    there before are in every welcome, with a connection or without: what the one costs more is what hearing costs."""
 
     participants: int = 500
     streams: int = 50
     concurrency: int = 50
     bystanders: int = 0
     """Who are in the space without a connection: they make every welcome longer and hear of nobody."""
+    listeners: int = 0
+    """Who are in the space with a connection: they have joined before in a storm of their own, and hear of everyone."""
+    waves: int = 1
+    """In so many the participants come, each when everyone has heard of all of the last. How much is told together, and
+    so what it costs to be told, is then not left to who is faster, the gateway or those who ask."""
 
     @property
     def owners(self) -> int:
@@ -43,10 +51,17 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs(self) -> Needs:
-        return Needs(participants=self.owners + self.participants, bystanders=self.bystanders)
+        return Needs(participants=self.owners + self.listeners + self.participants, bystanders=self.bystanders)
 
     def measure(self, live: Live) -> Figures:
-        owners, joiners = live.people[: self.owners], live.people[self.owners :]
+        with self.begun(live) as storm:
+            return storm()
+
+    @contextlib.contextmanager
+    def begun(self, live: Live) -> Iterator[Callable[[], Figures]]:
+        """All is ready: every call is a storm, before which those of the last one leave."""
+        owners, others = live.people[: self.owners], live.people[self.owners :]
+        listeners, joiners = others[: self.listeners], others[self.listeners :]
         bystanders = live.roster.bystanders(live.needs)
         if not all(each.is_present for each in bystanders):
             raise ConfigError("join needs bystanders that are present by themselves (auto_connect), or none")
@@ -57,39 +72,58 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
                 owner = hosts[number // _STREAMS_OF_ONE]
                 streams[owner.open_stream()] = owner.id
             settle(hosts[0], next(iter(streams)), hosts)
-            sockets: list[socket.socket] = []
-            try:
-                for number in range(len(joiners)):
-                    sockets.append(open_socket(live.address))
-                    if number % _ATTEND_EVERY == 0:
-                        _answer_pings(sockets)
-                storm = _Storm(hosts, joiners, sockets, streams, [each.id for each in bystanders])
-                used = cpu_seconds(live.pid) if live.pid is not None else 0.0
-                own, started = own_cpu_seconds(), time.monotonic()
-                storm.run(self.concurrency)
-                seconds, own = storm.finished - started, own_cpu_seconds() - own
-                used = cpu_seconds(live.pid) - used if live.pid is not None else 0.0
+            with contextlib.closing(_Storm(hosts, streams, [each.id for each in bystanders])) as storm:
+                storm.run(listeners, _open_sockets(live, len(listeners)), self.concurrency)
                 storm.check_welcomes()
-            finally:
-                for each in sockets:
-                    each.close()
-        waits = sorted(storm.waits)
+
+                def again() -> Figures:
+                    storm.leave(joiners)
+                    return self._storm(live, storm, joiners)
+
+                yield again
+
+    def _storm(self, live: Live, storm: _Storm, joiners: Sequence[Participant]) -> Figures:
+        sockets = _open_sockets(live, len(joiners))
+        used = cpu_seconds(live.pid) if live.pid is not None else 0.0
+        own, started = own_cpu_seconds(), time.monotonic()
+        told = _Told([], 0, 0)
+        size = -(-len(joiners) // self.waves)
+        for start in range(0, len(joiners), size):
+            wave = slice(start, start + size)
+            told = told.and_then(storm.run(joiners[wave], sockets[wave], self.concurrency))
+        seconds, own = time.monotonic() - started, own_cpu_seconds() - own
+        used = cpu_seconds(live.pid) - used if live.pid is not None else 0.0
+        storm.check_welcomes()
+        waits = sorted(told.waits)
         figures = {
             "joins_per_second": len(joiners) / seconds,
             "welcome_p50_ms": waits[len(waits) // 2] / 1e6,
             "welcome_p99_ms": waits[min(len(waits) - 1, len(waits) * 99 // 100)] / 1e6,
-            "welcome_megabytes": storm.welcome_bytes / 1e6,
-            "presences": float(storm.presences),
+            "welcome_megabytes": told.welcome_bytes / 1e6,
+            "presences": float(told.presences),
             "generator_cpu": own / seconds,
         }
         if live.pid is not None:
             figures |= {
                 "gateway_cpu": used / seconds,
+                "cpu_seconds": used,
                 "cpu_us_per_join": used / len(joiners) * 1e6,
-                "cpu_ns_per_presence": used / max(1, storm.presences) * 1e9,
-                "cpu_ns_per_welcome_byte": used / max(1, storm.welcome_bytes) * 1e9,
+                "cpu_ns_per_presence": used / max(1, told.presences) * 1e9,
+                "cpu_ns_per_welcome_byte": used / max(1, told.welcome_bytes) * 1e9,
             }
         return figures
+
+
+class _Told(NamedTuple):
+    """What a storm has brought, or a wave of it."""
+
+    waits: list[int]
+    """Nanoseconds for which each joiner waited for its welcome."""
+    welcome_bytes: int
+    presences: int
+
+    def and_then(self, more: _Told) -> _Told:
+        return _Told(self.waits + more.waits, self.welcome_bytes + more.welcome_bytes, self.presences + more.presences)
 
 
 class _Joiner:
@@ -112,23 +146,14 @@ class _Joiner:
 class _Storm:
     """The first host is there from the start: what it sees is the log that all others are compared with."""
 
-    def __init__(
-        self,
-        hosts: Sequence[Peer],
-        joiners: Sequence[Participant],
-        sockets: Sequence[socket.socket],
-        streams: dict[str, str],
-        bystanders: list[str],
-    ) -> None:
+    def __init__(self, hosts: Sequence[Peer], streams: dict[str, str], bystanders: list[str]) -> None:
         self._streams = streams
         self._bystanders = bystanders
         self._hosts = [host.id for host in hosts]
-        self.joiners = [_Joiner(*each) for each in zip(joiners, sockets, strict=True)]
+        self._joiners: list[_Joiner] = []
+        self._places: dict[int, _Joiner] = {}
         self._poll = select.epoll()
-        self._places = {each.socket.fileno(): each for each in self.joiners}
-        for connection in sockets:
-            connection.setblocking(False)
-            self._poll.register(connection.fileno(), select.EPOLLIN)
+        self._buffer = bytearray(_BUFFER)
         self._host = hosts[0]
         self._host.socket.setblocking(False)
         self._poll.register(self._host.socket.fileno(), select.EPOLLIN)
@@ -140,49 +165,75 @@ class _Storm:
         self._log = bytearray()
         """Presence messages as they came to the host."""
         self._after: dict[str, int] = {}
-        """Participant -> where in the log its own presence ends. Its order is that of the joins."""
-        self._ids: list[str] = []
+        """Who is there -> where in the log its join ends. Its order is that of the joins."""
+        self._told: list[tuple[str, str]] = []
+        """The event and the participant of each message of the log."""
         self._ends = [0]
-        """Where the messages of the log end; the presence of ``_ids[n]`` ends at ``_ends[n + 1]``."""
+        """Where these messages end: ``_told[n]`` ends at ``_ends[n + 1]``."""
         self._welcomed: list[str] = []
-        self.waits: list[int] = []
-        self.welcome_bytes = 0
-        self.presences = 0
-        self.finished = 0.0
+        self._waits: list[int] = []
+        self._welcome_bytes = 0
 
-    def run(self, concurrency: int) -> None:
-        """Until everyone is welcomed and has heard of everyone who came later."""
-        waiting_to_ask = iter(self.joiners)
+    def run(self, people: Sequence[Participant], sockets: Sequence[socket.socket], concurrency: int) -> _Told:
+        """Until everyone is welcomed and has heard of everyone who came later. Who came in an earlier run hears too."""
+        joiners = [_Joiner(*each) for each in zip(people, sockets, strict=True)]
+        heard_by = len(self._hosts) + len(self._joiners)
+        self._joiners += joiners
+        for each in joiners:
+            each.socket.setblocking(False)
+            self._places[each.socket.fileno()] = each
+            self._poll.register(each.socket.fileno(), select.EPOLLIN)
+        self._waits, self._welcome_bytes = [], 0
+        waiting_to_ask = iter(joiners)
         for first in itertools.islice(waiting_to_ask, concurrency):
             self._ask(first)
-        buffer = bytearray(_BUFFER)
-        view = memoryview(buffer)
+        while len(self._welcomed) < len(self._joiners) or not self._is_complete():
+            for following in itertools.islice(waiting_to_ask, self._read()):
+                self._ask(following)
+        count = len(joiners)
+        return _Told(self._waits, self._welcome_bytes, count * heard_by + count * (count - 1) // 2)
+
+    def leave(self, people: Sequence[Participant]) -> None:
+        """Until everyone who stays has heard that these are gone."""
+        gone = {each.id for each in people}
+        for joiner in self._joiners:
+            if joiner.participant.id in gone:
+                del self._places[joiner.socket.fileno()]
+                joiner.socket.close()
+        self._joiners = [each for each in self._joiners if each.participant.id not in gone]
+        self._welcomed = [each for each in self._welcomed if each not in gone]
+        while not gone.isdisjoint(self._after) or not self._is_complete():
+            self._read()
+
+    def close(self) -> None:
+        for joiner in self._joiners:
+            joiner.socket.close()
+        self._poll.close()
+
+    def _read(self) -> int:
+        """Wait for something and take it: how many were welcomed by it."""
+        events = self._poll.poll(PATIENCE)
+        if not events:
+            raise CheckFailed(
+                f"{len(self._welcomed)} of {len(self._joiners)} were welcomed, the host heard of "
+                f"{len(self._after)}, and nothing more came in {PATIENCE:g} seconds"
+            )
         welcomed = 0
-        while welcomed < len(self.joiners) or not self._is_complete():
-            events = self._poll.poll(PATIENCE)
-            if not events:
-                raise CheckFailed(
-                    f"{welcomed} of {len(self.joiners)} were welcomed, the host heard of {len(self._after)}, "
-                    f"and nothing more came in {PATIENCE:g} seconds"
-                )
-            for place, _ in events:
-                if (joiner := self._places.get(place)) is None:
-                    self._read_host(place)
-                    continue
-                size = joiner.socket.recv_into(buffer)
-                if not size:
-                    raise CheckFailed(f"{joiner.participant.id} was disconnected")
-                if self._take(joiner, view[:size]):
-                    welcomed += 1
-                    if (each := next(waiting_to_ask, None)) is not None:
-                        self._ask(each)
-        self.finished = time.monotonic()
+        for place, _ in events:
+            if (joiner := self._places.get(place)) is None:
+                self._read_host(place)
+                continue
+            size = joiner.socket.recv_into(self._buffer)
+            if not size:
+                raise CheckFailed(f"{joiner.participant.id} was disconnected")
+            welcomed += self._take(joiner, memoryview(self._buffer)[:size])
+        return welcomed
 
     def _is_complete(self) -> bool:
         """The log is whole, and everyone has read it to its end."""
-        if len(self._after) < len(self.joiners):
+        if len(self._after) < len(self._joiners):
             return False
-        for joiner in self.joiners:
+        for joiner in self._joiners:
             if joiner.messages.unread:
                 self._compare(joiner, memoryview(b""))
             if self._position(joiner) != len(self._log):
@@ -204,15 +255,18 @@ class _Storm:
             if opcode == wire.PING:
                 self._host.socket.send(wire.client_message(wire.PONG, payload))
             elif opcode in (wire.TEXT, wire.BINARY):
-                if (id := _joined_in(payload)) is None:
+                if (told := _presence_in(payload)) is None:
                     continue
-                if id in self._after:
-                    raise CheckFailed(f"the presence of {id} was told twice")
                 self._log += wire.server_header(opcode, len(payload)) + payload
-                self._after[id] = len(self._log)
-                self._ids.append(id)
+                self._told.append(told)
                 self._ends.append(len(self._log))
-                self.presences += len(self._hosts)
+                event, id = told
+                if event == "leave":
+                    self._after.pop(id, None)
+                elif id in self._after:
+                    raise CheckFailed(f"the presence of {id} was told twice")
+                else:
+                    self._after[id] = len(self._log)
 
     def _take(self, joiner: _Joiner, data: memoryview) -> bool:
         """True when the welcome is complete."""
@@ -234,9 +288,9 @@ class _Storm:
             if payload[:1] == b"{":
                 refuse_errors(id, msgspec.json.decode(payload))
             raise CheckFailed(f"the first message to {id} is no welcome: {payload[:100]!r}")
-        self.waits.append(time.monotonic_ns() - joiner.asked_at)
+        self._waits.append(time.monotonic_ns() - joiner.asked_at)
         joiner.welcome = payload
-        self.welcome_bytes += len(payload)
+        self._welcome_bytes += len(payload)
         self._welcomed.append(id)
         self._compare(joiner, memoryview(b""))
         return True
@@ -273,16 +327,18 @@ class _Storm:
         if opcode == wire.CLOSE:
             raise CheckFailed(f"{id} was disconnected: {describe_close(payload)}")
         place = bisect_right(self._ends, position)
-        told = _joined_in(payload)
-        if place >= len(self._ends) or told != self._ids[place - 1]:
-            raise CheckFailed(f"{id} was told that {told} joined, where the first participant heard of somebody else")
+        event, other = _presence_in(payload) or ("", "nobody")
+        if place >= len(self._ends) or (event, other) != self._told[place - 1]:
+            raise CheckFailed(f"{id} was told that {other} {event}s, where the first participant heard something else")
         joiner.log_at = self._ends[place]
 
     def check_welcomes(self) -> None:
         """Each shows exactly those who came before, and every stream with its owner and writers."""
         order = [*self._hosts, *self._after]
         places = {id: place for place, id in enumerate(order)}
-        for joiner in self.joiners:
+        for joiner in self._joiners:
+            if joiner.welcome == b"":  # after an earlier storm
+                continue
             id = joiner.participant.id
             assert joiner.welcome is not None
             payload = msgspec.json.decode(joiner.welcome)["payload"]
@@ -300,8 +356,21 @@ class _Storm:
             for stream, owner in self._streams.items():
                 if active[stream]["owner"] != owner or active[stream]["authorized_writers"] != [owner]:
                     raise CheckFailed(f"the welcome of {id} has the wrong owner or writers for {stream}")
-            self.presences += len(order) - places[id] - 1
             joiner.welcome = b""
+
+
+def _open_sockets(live: Live, count: int) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    try:
+        for number in range(count):
+            sockets.append(open_socket(live.address))
+            if number % _ATTEND_EVERY == 0:
+                _answer_pings(sockets)
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
 
 
 def _answer_pings(sockets: Sequence[socket.socket]) -> None:
@@ -317,10 +386,10 @@ def _answer_pings(sockets: Sequence[socket.socket]) -> None:
             places[place].send(wire.client_message(wire.PONG, payload))
 
 
-def _joined_in(message: bytes) -> str | None:
-    """Who has joined, if the message says that somebody has."""
+def _presence_in(message: bytes) -> tuple[str, str] | None:
+    """Who has joined or left, if the message says that somebody has."""
     envelope = msgspec.json.decode(message)
     payload = envelope.get("payload") or {}
-    if envelope.get("kind") != "system/presence" or payload.get("event") != "join":
+    if envelope.get("kind") != "system/presence" or payload.get("event") not in ("join", "leave"):
         return None
-    return str(payload["participant"]["id"])
+    return payload["event"], str(payload["participant"]["id"])

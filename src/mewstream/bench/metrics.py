@@ -36,6 +36,7 @@ METRICS: dict[str, Metric] = {
     "presences": Metric("presence messages delivered", ""),
     "cpu_ns_per_presence": Metric("gateway CPU per presence message", "ns", "less"),
     "cpu_ns_per_welcome_byte": Metric("gateway CPU per byte of welcome", "ns", "less"),
+    "cpu_seconds": Metric("gateway CPU time", "s"),
     "cpu_us_per_join": Metric("gateway CPU per join", "us", "less"),
     "connections": Metric("connections", ""),
     "kib_per_connection": Metric("gateway memory per connection", "KiB", "less"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from pathlib import Path
 
 from mewstream.protocol.errors import ConfigError
@@ -21,14 +22,21 @@ def check_process(pid: int) -> None:
 
 def cpu_seconds(pid: int) -> float:
     """CPU time so far of a process, of its living children and of those that have ended."""
-    ticks = 0
+    seconds = 0.0
     for each in _family(pid):
         try:
             fields = Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()
+            # Of itself /proc tells in steps of 10 ms, its clock in nanoseconds.
+            seconds += time.clock_gettime(_cpu_clock(each))
         except OSError:
             continue
-        ticks += sum(map(int, fields[11:15]))
-    return ticks / _TICKS
+        seconds += sum(map(int, fields[13:15])) / _TICKS
+    return seconds
+
+
+def _cpu_clock(pid: int) -> int:
+    """What ``clock_getcpuclockid`` of the C library gives, which Python has for threads only."""
+    return (~pid << 3) | 2
 
 
 def resident_bytes(pid: int) -> int:

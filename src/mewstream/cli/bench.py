@@ -310,15 +310,28 @@ def control(pairs: int, readers: int, hz: float, size: int, seconds: float, work
     show_default=True,
     help="Who are there without a connection (auto_connect).",
 )
+@click.option(
+    "--listeners",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Who are there with a connection, and hear of everyone who joins.",
+)
 @_measured
-def join(joiners: int, streams: int, concurrency: int, bystanders: int) -> Measurement:
+def join(joiners: int, streams: int, concurrency: int, bystanders: int, listeners: int) -> Measurement:
     """A storm of joins: how fast, and is every welcome right?
 
     \b
     Examples:
       mewstream bench join --spawn --joiners 2000 --streams 200
     """
-    return Join(participants=joiners, streams=streams, concurrency=concurrency, bystanders=bystanders)
+    return Join(
+        participants=joiners,
+        streams=streams,
+        concurrency=concurrency,
+        bystanders=bystanders,
+        listeners=listeners,
+    )
 
 
 @bench.command()

@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mewstream.gateway.wsframes import MAX_HEADER, header
 from mewstream.protocol.records import FrameBlock
@@ -23,6 +23,9 @@ log = logging.getLogger("mewstream.gateway")
 
 #: So many times as much of control messages as of frames may be put together in a tick.
 _CONTROL_TOGETHER = 16
+#: And of those that are for one alone. In a storm of joins these are long welcomes, and what comes between them
+#: is for everyone: the more welcomes there are in a tick, the fewer times everyone is written to.
+_PRIVATE_TOGETHER = 256
 #: In place of an opcode: the body is whole WebSocket messages already, each with its header.
 FRAMED = 0
 
@@ -136,23 +139,51 @@ class Endpoint(Protocol):
         ...
 
 
+class Part(NamedTuple):
+    """Endpoints that have asked for the same: the first ``size`` of a list."""
+
+    positions: bool
+    shared: list[Endpoint]
+    size: int
+
+
 class Audience:
-    """A fixed set of endpoints, parted by what they asked for."""
+    """A fixed set of endpoints, parted by what they asked for.
 
-    __slots__ = ("parts", "wants_positions")
+    One that has grown out of another shares its lists. So it costs nothing to keep the one of everyone while many
+    join, and what is told to some of these in a tick is put together for all who were there before as for one."""
 
-    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+    __slots__ = ("parts", "size", "wants_positions")
+
+    def __init__(self, endpoints: Iterable[Endpoint] = ()) -> None:
         plain: list[Endpoint] = []
         positioned: list[Endpoint] = []
         for endpoint in endpoints:
             (positioned if endpoint.positions else plain).append(endpoint)
         self.wants_positions = bool(positioned)
-        self.parts: tuple[tuple[bool, list[Endpoint]], ...] = tuple(
-            (positions, members) for positions, members in ((False, plain), (True, positioned)) if members
+        self.size = len(plain) + len(positioned)
+        self.parts = (Part(False, plain, len(plain)), Part(True, positioned, len(positioned)))
+
+    def grown(self, endpoint: Endpoint) -> Audience:
+        """The same and one more."""
+        audience = Audience()
+        audience.parts = (
+            self.parts[0] if endpoint.positions else _grown(self.parts[0], endpoint),
+            _grown(self.parts[1], endpoint) if endpoint.positions else self.parts[1],
         )
+        audience.size = self.size + 1
+        audience.wants_positions = self.wants_positions or endpoint.positions
+        return audience
 
     def __bool__(self) -> bool:
-        return bool(self.parts)
+        return self.size > 0
+
+
+def _grown(part: Part, endpoint: Endpoint) -> Part:
+    # Another has grown out of it already: that one has the list.
+    shared = part.shared if part.size == len(part.shared) else part.shared[: part.size]
+    shared.append(endpoint)
+    return Part(part.positions, shared, part.size + 1)
 
 
 Gate = Callable[[Callable[[], None]], None]
@@ -199,8 +230,10 @@ class Outbox:
         if parcel.stream is None:
             self._control = True
         parcels.append(parcel)
-        # A control message waits for the journal, and many in one tick wait for it together: a storm of joins, say.
-        self._size += parcel.size if parcel.stream is not None else parcel.size // _CONTROL_TOGETHER
+        if parcel.stream is not None:
+            self._size += parcel.size
+        else:  # it waits for the journal, and many in one tick wait for it together
+            self._size += parcel.size // (_CONTROL_TOGETHER if parcel.audience.size > 1 else _PRIVATE_TOGETHER)
         if self._size >= self._flush_bytes:
             self.flush()
         elif not self._scheduled:
@@ -286,8 +319,9 @@ def _distribute(parcels: list[Parcel], mixed: bool) -> None:
         for positions, members, theirs in _by_members(parcels):
             _hand_over(positions, members, theirs)
     else:
-        for positions, members in parcels[0].audience.parts:
-            _hand_over(positions, members, parcels)
+        for positions, shared, size in parcels[0].audience.parts:
+            if size:
+                _hand_over(positions, shared[:size], parcels)
 
 
 def _hand_over(positions: bool, members: Sequence[Endpoint], parcels: Sequence[Parcel]) -> None:
@@ -306,18 +340,22 @@ def _by_members(parcels: list[Parcel]) -> list[tuple[bool, list[Endpoint], list[
     Each distinct audience of the tick is a bit; endpoints with the same bits share their bytes.
     """
     bits: dict[int, int] = {}
-    audiences: list[Audience] = []
+    lists: dict[int, tuple[Part, dict[int, int]]] = {}
     for parcel in parcels:
         key = id(parcel.audience)
         if key not in bits:
-            bits[key] = 1 << len(audiences)
-            audiences.append(parcel.audience)
+            bits[key] = 1 << len(bits)
+            for part in parcel.audience.parts:
+                _, sizes = lists.setdefault(id(part.shared), (part, {}))
+                sizes[part.size] = sizes.get(part.size, 0) | bits[key]
     belongs: dict[tuple[Endpoint, bool], int] = {}
-    for audience in audiences:
-        bit = bits[id(audience)]
-        for positions, members in audience.parts:
-            for member in members:
-                belongs[member, positions] = belongs.get((member, positions), 0) | bit
+    for (positions, shared, _), sizes in lists.values():
+        common = 0
+        # From the end: who is among the first so many is among any more of them too.
+        for size, smaller in itertools.pairwise((*sorted(sizes, reverse=True), 0)):
+            common |= sizes[size]
+            for member in shared[smaller:size]:
+                belongs[member, positions] = belongs.get((member, positions), 0) | common
     groups: dict[tuple[int, bool], list[Endpoint]] = {}
     for (member, positions), signature in belongs.items():
         groups.setdefault((signature, positions), []).append(member)

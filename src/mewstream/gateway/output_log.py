@@ -29,6 +29,7 @@ class OutputLog:
         self.participant = participant
         self.session = 0
         self.flood = RefusalFlood(asyncio.get_running_loop(), lambda refuse: None)
+        self.is_listening = path is not None
         self._path = path
         self._failing = False
 

@@ -71,6 +71,8 @@ class Member(Endpoint, Protocol):
     session: int
     transport_name: str
     flood: RefusalFlood
+    is_listening: bool
+    """What it is sent goes somewhere."""
     is_reconnect: bool
     """It says that it comes back: whoever it replaces was its own older connection."""
 
@@ -109,7 +111,7 @@ class Space:
         self._connection_url = connection_url
         self._outbox = Outbox(loop, config.delivery.flush_bytes, lambda done: recorder.commit(self.id, done))
         self._welcomes = Welcomes(self.state)
-        self._everyone = Audience(())
+        self._everyone = Audience()
         self._audiences: dict[str, tuple[int, Audience, Audience]] = {}
         """Of streams with a reader set: (version, everyone it was made from, the readers)."""
         self._timer: asyncio.TimerHandle | None = None
@@ -413,7 +415,10 @@ class Space:
         replaced = self.members.get(member.participant)
         member.session = joined.seq
         self.members[member.participant] = member
-        self._everyone = Audience(self.members.values())
+        if replaced is not None:
+            self._everyone = self._listening()
+        elif member.is_listening:
+            self._everyone = self._everyone.grown(member)
         self.metrics.connected(len(self.members))
         if replaced is not None:
             self._outbox.flush()
@@ -426,7 +431,7 @@ class Space:
         def change() -> None:
             if self.members.get(member.participant) is member:
                 member.ask_for_positions()
-                self._everyone = Audience(self.members.values())
+                self._everyone = self._listening()
                 self._welcome_back(member, missed)
 
         # What was made for it without positions goes first.
@@ -459,7 +464,7 @@ class Space:
         # What was decided while it was here is still its own: hand that over before it goes.
         self._outbox.flush()
         del self.members[member.participant]
-        self._everyone = Audience(self.members.values())
+        self._everyone = self._listening()
         self._audiences.clear()
         self.metrics.connected(len(self.members))
 
@@ -477,6 +482,9 @@ class Space:
             to=[member.participant],
         )
         self._send_to(member, body, state.seq)
+
+    def _listening(self, but: Member | None = None) -> Audience:
+        return Audience(each for each in self.members.values() if each.is_listening and each is not but)
 
     def _audience_of(self, stream: Stream) -> Audience:
         if stream.readers is None:
@@ -544,7 +552,7 @@ class Space:
         audience = self._everyone
         untold = self.members.get(untold_of(record) or "")
         if untold is not None:
-            audience = Audience(member for member in self.members.values() if member is not untold)
+            audience = self._listening(but=untold)
         if audience:
             self._add_control(audience, body, record.seq)
         if self._history_log.enabled:

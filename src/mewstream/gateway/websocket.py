@@ -42,6 +42,7 @@ class WebSocketMember(WSListener):
     """A peer. Before it has joined, ``space`` is None and only a join is understood."""
 
     transport_name = "websocket"
+    is_listening = True
 
     def __init__(self, gateway: Gateway, *, space: str | None, token: str | None) -> None:
         self._gateway = gateway

@@ -11,14 +11,6 @@ from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.state import SpaceState, Stream
 
 
-class _Participant(NamedTuple):
-    configured: list[dict[str, Any]] | None
-    """A new list when they change."""
-    writes: tuple[str, ...]
-    reads: tuple[str, ...]
-    encoded: msgspec.Raw
-
-
 class _Stream(NamedTuple):
     stream: Stream
     last_seq: int
@@ -32,30 +24,16 @@ class Welcomes:
 
     def __init__(self, state: SpaceState) -> None:
         self._state = state
-        self._participants: dict[str, _Participant] = {}
         self._streams: dict[str, _Stream] = {}
 
     def payload(self, participant: str) -> dict[str, Any]:
         """What :meth:`SpaceState.welcome` says, to be encoded."""
         state = self._state
-        # Of those who have left, never more is kept than of those who are here.
-        if len(self._participants) > 2 * len(state.participants):
-            self._participants.clear()
+        # Of those that have ended, never more is kept than of those that are here.
         if len(self._streams) > 2 * len(state.streams):
             self._streams.clear()
-        return state.welcome(participant, described=self._participant, described_stream=self._stream)
-
-    def _participant(self, id: str) -> object:
-        state = self._state
-        if id in state.capability_grants:  # at run time, which is rare
-            return state.describe_participant(id)
-        configured, rights = state.roster.get(id), state.rights.get(id)
-        writes, reads = ((), ()) if rights is None else (tuple(rights.writes), tuple(rights.reads))
-        known = self._participants.get(id)
-        if known is None or known.configured is not configured or known.writes != writes or known.reads != reads:
-            encoded = msgspec.Raw(encode_json(state.describe_participant(id)))
-            known = self._participants[id] = _Participant(configured, writes, reads, encoded)
-        return known.encoded
+        others = state.descriptions.others(participant, state.participants, state.describe_participant)
+        return state.welcome(participant, participants=others, described_stream=self._stream)
 
     def _stream(self, stream: Stream) -> msgspec.Raw:
         connected = self._state.is_connected(stream.owner)

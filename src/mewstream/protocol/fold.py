@@ -138,6 +138,7 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
     for id, capabilities in state.invited.items():
         state.roster.setdefault(id, capabilities)
     state.compiled.clear()
+    state.descriptions.forget_all()
 
 
 def _joined(state: SpaceState, record: Joined) -> None:
@@ -162,6 +163,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
 def _left(state: SpaceState, record: Left) -> None:
     present = state.participants.pop(record.participant)
     state.connected -= present.connected
+    state.descriptions.forget(record.participant)
     state.timers.pop(("rejoin", record.participant, ""), None)
     for stream_id in _owned(state, record.participant):
         stream = state.streams[stream_id]
@@ -179,7 +181,7 @@ def _suspended(state: SpaceState, record: Suspended) -> None:
 
 def _capabilities_granted(state: SpaceState, record: CapabilitiesGranted) -> None:
     state.capability_grants.setdefault(record.participant, {})[record.grant_id] = record.capabilities
-    state.compiled.pop(record.participant, None)
+    _capabilities_changed(state, record.participant)
 
 
 def _capabilities_revoked(state: SpaceState, record: CapabilitiesRevoked) -> None:
@@ -191,14 +193,19 @@ def _capabilities_revoked(state: SpaceState, record: CapabilitiesRevoked) -> Non
             del grants[grant_id]
     if not grants:
         del state.capability_grants[record.participant]
-    state.compiled.pop(record.participant, None)
+    _capabilities_changed(state, record.participant)
 
 
 def _invited(state: SpaceState, record: Invited) -> None:
     state.invited[record.participant] = record.capabilities
     state.roster[record.participant] = record.capabilities
-    state.compiled.pop(record.participant, None)
+    _capabilities_changed(state, record.participant)
     _answered_by(state, record.by, record.request_id, record)
+
+
+def _capabilities_changed(state: SpaceState, participant: str) -> None:
+    state.compiled.pop(participant, None)
+    state.descriptions.forget(participant)
 
 
 def _paused(state: SpaceState, record: Paused) -> None:
@@ -324,6 +331,7 @@ def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> No
 def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRight) -> None:
     stream.writers[writer] = right
     _rights(state, writer).writes[stream.id] = None
+    state.descriptions.forget(writer)
     timer = ("expire", stream.id, writer)
     if right.expires_at is None:
         state.timers.pop(timer, None)
@@ -343,6 +351,7 @@ def _set_readers(state: SpaceState, stream: Stream, readers: list[str]) -> None:
     stream.readers = tuple(readers)
     for reader in readers:
         _rights(state, reader).reads[stream.id] = None
+        state.descriptions.forget(reader)
 
 
 def _touch(stream: Stream, record: Record) -> None:
@@ -366,6 +375,7 @@ def _drop_right(state: SpaceState, participant: str, which: str, stream_id: str)
     rights = state.rights.get(participant)
     if rights is not None:
         getattr(rights, which).pop(stream_id, None)
+        state.descriptions.forget(participant)
         _forget_if_empty(state, participant)
 
 

@@ -46,8 +46,8 @@ class _Snapshot(msgspec.Struct):
     answers: dict[str, dict[str, _Answer]]
 
 
-#: What is written in another form, and what follows from the configuration.
-_OTHERWISE = {"timers", "answers", "limits", "policies", "delivery", "compiled"}
+#: What is written in another form, and what follows from the rest.
+_OTHERWISE = {"timers", "answers", "limits", "policies", "delivery", "compiled", "descriptions"}
 _SHARED = {field.name for field in dataclasses.fields(SpaceState)} - _OTHERWISE
 assert set(_Snapshot.__struct_fields__) >= _SHARED, "a snapshot must hold the whole state"
 

@@ -14,6 +14,7 @@ import msgspec
 
 from mewstream.protocol import kinds
 from mewstream.protocol.capabilities import Capabilities
+from mewstream.protocol.descriptions import Descriptions
 from mewstream.protocol.identifiers import namespace
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import Record, StreamPolicy
@@ -125,6 +126,7 @@ class SpaceState:
     timers: dict[Timer, int] = field(default_factory=dict)
     answers: dict[str, dict[str, Answer]] = field(default_factory=dict)
     compiled: dict[str, Capabilities] = field(default_factory=dict, compare=False, repr=False)
+    descriptions: Descriptions = field(default_factory=Descriptions, compare=False, repr=False)
 
     # -- capabilities -------------------------------------------------------------------------
 
@@ -223,15 +225,17 @@ class SpaceState:
         self,
         participant: str,
         *,
-        described: Callable[[str], object] | None = None,
+        participants: list[Any] | None = None,
         described_stream: Callable[[Stream], object] | None = None,
     ) -> dict[str, Any]:
         """The payload of ``system/welcome``: the fold at this very ``seq``. Whoever makes many may have the parts
         that are the same in all of them, described before, and give those."""
-        describe, describe_stream = described or self.describe_participant, described_stream or self.describe_stream
+        describe_stream = described_stream or self.describe_stream
+        if participants is None:
+            participants = [self.describe_participant(each) for each in self.participants if each != participant]
         return {
             "you": self.describe_participant(participant),
-            "participants": [describe(each) for each in self.participants if each != participant],
+            "participants": participants,
             "active_streams": [describe_stream(stream) for stream in self.streams.values()],
             "epoch": self.epoch,
             "seq": self.seq,

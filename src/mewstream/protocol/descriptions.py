@@ -1,0 +1,65 @@
+"""What welcomes say of who is here, encoded. Nearly all of it is the same in the next welcome: it is kept as one piece,
+which grows as participants come, so that a longer welcome costs the copying of more bytes and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Reversible
+from typing import Any, Protocol
+
+import msgspec
+
+from mewstream.protocol.envelope import encode_json
+
+
+class Present(Collection[str], Reversible[str], Protocol):
+    """Participants in the order in which they came."""
+
+
+class Descriptions:
+    """Of the participants of one space. Whoever changes what is said of one, or lets it go, says so by ``forget``."""
+
+    __slots__ = ("_encoded", "_listed", "_spans")
+
+    def __init__(self) -> None:
+        self._encoded: dict[str, bytes] = {}
+        self._listed = bytearray()
+        """The descriptions of the first so many participants, with commas between them."""
+        self._spans: dict[str, tuple[int, int]] = {}
+        """Where in there the description of each is, in the same order."""
+
+    def forget(self, participant: str) -> None:
+        self._encoded.pop(participant, None)
+        if participant in self._spans:
+            # What comes after it is listed again: nothing, where it is the newest that gets its rights as it comes.
+            last = None
+            while last != participant:
+                last, (start, _) = self._spans.popitem()
+            del self._listed[max(0, start - 1) :]
+
+    def forget_all(self) -> None:
+        self._encoded.clear()
+        self._listed.clear()
+        self._spans.clear()
+
+    def others(
+        self, participant: str, present: Present, describe: Callable[[str], dict[str, Any]]
+    ) -> list[msgspec.Raw]:
+        """Everyone who is present but one, to be encoded as a list: each item is a part of that list."""
+        unlisted = len(present) - len(self._spans)
+        for each in reversed(list(itertools.islice(reversed(present), unlisted))):
+            self._list(each, describe)
+        start, end = self._spans.get(participant, (len(self._listed) + 1, len(self._listed)))
+        with memoryview(self._listed) as listed:
+            parts = bytes(listed[: max(0, start - 1)]), bytes(listed[end + 1 :])
+        return [msgspec.Raw(part) for part in parts if part]
+
+    def _list(self, participant: str, describe: Callable[[str], dict[str, Any]]) -> None:
+        encoded = self._encoded.get(participant)
+        if encoded is None:
+            encoded = self._encoded[participant] = encode_json(describe(participant))
+        if self._listed:
+            self._listed += b","
+        start = len(self._listed)
+        self._listed += encoded
+        self._spans[participant] = start, len(self._listed)

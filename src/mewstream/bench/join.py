@@ -157,8 +157,8 @@ class _Storm:
         self._host = hosts[0]
         self._host.socket.setblocking(False)
         self._poll.register(self._host.socket.fileno(), select.EPOLLIN)
-        self._others = {host.socket.fileno(): host for host in hosts[1:]}
-        for place, host in self._others.items():
+        self._others = {host.socket.fileno(): (host, wire.Messages(host.unread())) for host in hosts[1:]}
+        for place, (host, _) in self._others.items():
             host.socket.setblocking(False)
             self._poll.register(place, select.EPOLLIN)
         self._host_messages = wire.Messages(self._host.unread())
@@ -246,15 +246,14 @@ class _Storm:
         joiner.socket.send(join_message(joiner.participant))
 
     def _read_host(self, place: int) -> None:
-        other = self._others.get(place)
-        if other is not None:
-            other.socket.recv(_BUFFER)
-            return
-        self._host_messages.feed(self._host.socket.recv(_BUFFER))
-        for opcode, payload in self._host_messages.take():
+        host, messages = self._others.get(place, (self._host, self._host_messages))
+        messages.feed(host.socket.recv(_BUFFER))
+        for opcode, payload in messages.take():
             if opcode == wire.PING:
-                self._host.socket.send(wire.client_message(wire.PONG, payload))
-            elif opcode in (wire.TEXT, wire.BINARY):
+                host.socket.send(wire.client_message(wire.PONG, payload))
+            elif opcode == wire.CLOSE:
+                raise CheckFailed(f"{host.id} was disconnected: {describe_close(payload)}")
+            elif host is self._host and opcode in (wire.TEXT, wire.BINARY):
                 if (told := _presence_in(payload)) is None:
                     continue
                 self._log += wire.server_header(opcode, len(payload)) + payload

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import writer_check
 from bare_fanout import bare_fanout
 from flood import Flood
@@ -43,6 +44,8 @@ BASELINE = Spawned(
 OURS = our_gateway(durability="flush")
 #: Storms of joins in each round: short, and many, for single ones differ much.
 _STORMS = 4
+#: Seconds for which those of one gateway may wait while the others have their storms.
+_UNATTENDED = 600
 
 
 class Line(NamedTuple):
@@ -80,7 +83,8 @@ class Run:
             storms: dict[str, Callable[[], Figures]] = {}
             for part, each in joins.items():
                 _tell(name)(f"preparing {part}")
-                storms[part] = stack.enter_context(each.begun(stack.enter_context(OURS.running(each.needs))))
+                needs = msgspec.structs.replace(each.needs, unattended=_UNATTENDED)
+                storms[part] = stack.enter_context(each.begun(stack.enter_context(OURS.running(needs))))
             rounds = []
             for number in range(self.rounds * _STORMS):
                 _tell(name)(f"storm {number + 1} of {self.rounds * _STORMS}, {len(storms)} times")

@@ -32,6 +32,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """Who only have to be there, in the first space: present without a connection where the gateway can do that."""
     is_patient: bool = True
     """A gateway of ours waits for a slow reader instead of dropping: the run is about all of the frames."""
+    unattended: float | None = None
+    """For so many seconds connections may be left alone, while others have their turn: one of ours does not ping them."""
 
 
 class Roster:
@@ -141,6 +143,8 @@ def generated(needs: Needs) -> tuple[Roster, dict[str, Any]]:
     config: dict[str, Any] = documents[0] if len(documents) == 1 else {"spaces": documents}
     # Nobody waits for a drain, and a crowd that connects may take its time before it joins.
     config["gateway"] = {"drain_seconds": 0, "join_timeout": 120}
+    if needs.unattended is not None:
+        config["gateway"]["ping_interval"] = needs.unattended
     return Roster(participants), config
 
 

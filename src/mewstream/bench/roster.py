@@ -33,7 +33,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     is_patient: bool = True
     """A gateway of ours waits for a slow reader instead of dropping: the run is about all of the frames."""
     unattended: float | None = None
-    """For so many seconds connections may be left alone, while others have their turn: one of ours does not ping them."""
+    """For so many seconds connections may be left alone, while others have their turn: ours does not ping them."""
 
 
 class Roster:

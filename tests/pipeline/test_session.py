@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import stat
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,29 +24,6 @@ def test_what_it_is_set_to(spark: SparkSession) -> None:
     assert spark.sparkContext.master == "local[2]"
     [worker] = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
     assert worker == sys.executable
-
-
-def test_only_the_user_can_speak_to_the_workers(spark: SparkSession) -> None:
-    directory = Path(spark.conf.get("spark.python.unix.domain.socket.dir") or "")
-    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    assert any(each.is_socket() for each in directory.iterdir())
-
-
-@pytest.mark.parametrize(("long", "sockets"), [(False, True), (True, False)])
-def test_sockets_where_their_paths_are_short_enough_and_nothing_is_left(long: bool, sockets: bool) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        place = Path(short) / ("x" * 60 if long else "x")
-        place.mkdir()
-        told = subprocess.run(
-            [sys.executable, "-c", "from mewstream.pipeline import session; print(session._ways_to_python())"],
-            env={**os.environ, "TMPDIR": str(place)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        assert ("socket.dir" in told) == sockets
-        assert list(place.iterdir()) == []
 
 
 def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:

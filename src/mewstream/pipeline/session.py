@@ -60,7 +60,7 @@ def spark_session(
         # The passes of a batch go on side by side, and a short one is not to wait for all of a long one.
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": _POOLS.as_uri(),
-        # Rows come from Python in large batches: a scan of the journal takes a tenth less than with the 64 KiB of Spark.
+        # Rows come from Python in large batches: a scan of the journal takes a tenth less than with 64 KiB.
         "spark.buffer.size": str(1 << 20),
         # Tasks that are few and long leave cores idle at their end.
         "spark.sql.files.minPartitionNum": str(_TASKS_PER_CORE * (os.cpu_count() or 2)),

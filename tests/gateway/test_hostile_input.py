@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from raw_socket import (
     BINARY,
@@ -1186,10 +1186,13 @@ class TestAnything:
                     return
                 answers = [each for each in answers if each not in frame_errors or each.json.get("correlation_id")]
                 errors = [each for each in answers if is_error(each)]
-                assert answers or frame_errors, f"no answer to {data!r}"
+                if not answers:
+                    assert frame_errors, f"no answer to {data!r}"
+                    owed += 1  # one of them is its own: an envelope without an id, of an unknown stream
                 assert not errors or len(answers) == 1, f"{data!r} has {answers}"
 
             @given(messages)
+            @example('{"kind": "stream/close", "payload": {"stream_id": "none"}}')
             @settings(
                 max_examples=300,
                 deadline=None,

@@ -6,20 +6,23 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from running import as_text
 
 from mewstream.pipeline import manifest as commits
+from mewstream.pipeline.delta_tables import COMPACT_EVERY
 from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.manifest import GRACE_SECONDS, Manifest
 from mewstream.pipeline.parquet_tables import FAN_IN
+from mewstream.pipeline.session import TableFormat
 from mewstream.pipeline.tables import FRAMES, PARTICIPANTS, REFUSALS, STREAMS
 from mewstream.pipeline.warehouse import Writer, local_path, locked, open_warehouse
 
 
-def new_warehouse(spark: SparkSession, root: Path) -> Writer:
-    first = Manifest(number=0, batch=0, journal="j", offsets={0: 0}, table_format="parquet")
+def new_warehouse(spark: SparkSession, root: Path, table_format: TableFormat = "parquet") -> Writer:
+    first = Manifest(number=0, batch=0, journal="j", offsets={0: 0}, table_format=table_format)
     return Writer(spark, root, commits.commit(root, first, None))
 
 
@@ -90,6 +93,23 @@ class TestCommits:
         batch.append(REFUSALS, refusals(spark, 1))
         batch.commit({0: 1})
         assert before.table(spark, "refusals").count() == 0
+
+    def test_what_came_to_nothing_is_not_seen_later_either(
+        self, spark: SparkSession, tmp_path: Path, table_format: TableFormat
+    ) -> None:
+        """Also where the batch, when it is repeated, has nothing for a table that it had written to."""
+        writer = new_warehouse(spark, tmp_path, table_format)
+        for number in range(2):
+            writer.begin().append(REFUSALS, refusals(spark, 10))
+            writer.begin().commit({0: 1})
+            batch = writer.begin()
+            batch.append(REFUSALS, refusals(spark, number))
+            batch.commit({0: 2})
+        assert seqs(spark, tmp_path) == [0, 1]
+        writer.begin().append(REFUSALS, refusals(spark, 10))
+        writer.commit(msgspec.structs.replace(writer.manifest, batch=COMPACT_EVERY))
+        writer.compact()
+        assert seqs(spark, tmp_path) == [0, 1]
 
     def test_the_newest_commit_is_enough(self, spark: SparkSession, tmp_path: Path) -> None:
         writer = new_warehouse(spark, tmp_path)

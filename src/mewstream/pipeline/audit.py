@@ -33,7 +33,7 @@ from mewstream.pipeline.tables import AUDIT, AUDIT_FACTS
 from mewstream.protocol import kinds as kinds_of_messages
 from mewstream.protocol.errors import SequenceRegression
 
-_WORTH_SCREENING = 50_000
+_WORTH_SCREENING = 10_000
 """From so many frames on, it is cheaper to look for suspects first than to judge each closely."""
 
 

@@ -1,8 +1,7 @@
 """Tables in Delta Lake: one Delta table for final rows and one for open rows, read at the version that a commit names.
 
-Every row has the batch that wrote it in ``_batch``. Writing a batch replaces the rows of that batch, so
-that writing it again changes nothing, whatever a killed run had written of it. A version that no
-commit names yet is seen by nobody.
+Every row has the batch that wrote it in ``_batch``. A version that no commit names yet is seen by nobody, and
+where a killed run has left one, it is undone before more is written.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from mewstream.pipeline.manifest import GRACE_SECONDS, Piece
 from mewstream.pipeline.tables import Table
 
 #: Small files are put together, and old versions removed, once in so many batches.
-_COMPACT_EVERY = 20
+COMPACT_EVERY = 20
 
 
 class DeltaTables:
@@ -64,10 +63,10 @@ class DeltaTables:
     def append(self, rows: DataFrame, table: Table, before: list[Piece], batch: int) -> list[Piece]:
         # Bronze stays where it is when everything else is made anew.
         path = before[-1].path if before else f"{table.name}/{self._generation}"
-        writer = _with_batch(rows, batch).write.format("delta").mode("overwrite")
-        if (self._root / path / "_delta_log").exists():
-            writer = writer.option("replaceWhere", f"_batch = {batch}")
-        writer.save(str(self._root / path))
+        writer = _with_batch(rows, batch).write.format("delta")
+        if before:
+            self._undo_after(rows.sparkSession, before[-1])
+        writer.mode("append" if before else "overwrite").save(str(self._root / path))
         version, count = self._last_commit(path)
         total = count + sum(piece.rows for piece in before)
         return [Piece(path, total, version=version)] if total else []
@@ -97,6 +96,13 @@ class DeltaTables:
             first = self.append(rows.where(~F.col(column)).select(tables[0].names), tables[0], befores[0], batch)
             return first, self.append(rows.where(column).select(tables[1].names), tables[1], befores[1], batch)
 
+    def _undo_after(self, spark: SparkSession, named: Piece) -> None:
+        """Whatever was written after the version that a commit names: by a batch that came to nothing, which
+        perhaps does not write to this table when it is repeated."""
+        path = self._root / named.path
+        if _newest_version(path) != named.version:
+            spark.sql(f"RESTORE delta.`{path}` TO VERSION AS OF {named.version}").collect()
+
     def _last_commit(self, path: str) -> tuple[int, int]:
         """The newest version, and how many rows it wrote. We are the only writer."""
         newest = max((self._root / path / "_delta_log").glob("*.json"))
@@ -107,9 +113,10 @@ class DeltaTables:
     # -- putting small files together ---------------------------------------------------------------
 
     def compact(self, spark: SparkSession, table: Table, pieces: list[Piece], batch: int) -> list[Piece]:
-        if not pieces or batch % _COMPACT_EVERY:
+        if not pieces or batch % COMPACT_EVERY:
             return pieces
         [piece] = pieces
+        self._undo_after(spark, piece)
         spark.sql(f"OPTIMIZE delta.`{self._root / piece.path}`").collect()
         spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         for path in (piece.path, f"{table.name}/{self._generation}-open"):

@@ -27,13 +27,14 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Spark takes all it can get: beside the others, and behind them.
+# Spark takes all it can get: beside the others, and behind them. Delta needs a session of its own.
 test: check
-	@nice -n 5 $(BIN)/python -m pytest -p no:cacheprovider -m "not long and spark" >.spark-tests.log 2>&1 & spark=$$!; \
+	@nice -n 5 $(BIN)/python -m pytest -p no:cacheprovider -m "not long and spark and not delta" >.spark-tests.log 2>&1 & spark=$$!; \
 	trap "kill $$spark" INT TERM; \
 	$(BIN)/python -m pytest -m "not long and not spark"; others=$$?; \
+	$(BIN)/python -m pytest -m "not long and delta"; with_delta=$$?; \
 	echo "waiting for the tests with Spark"; wait $$spark; with_spark=$$?; cat .spark-tests.log; \
-	exit $$(( others || with_spark ))
+	exit $$(( others || with_delta || with_spark ))
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long

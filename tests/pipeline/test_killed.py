@@ -56,8 +56,8 @@ def write_more(play: Play, records: int) -> None:
         play.step()
 
 
-def test_three_times(spark: SparkSession, tmp_path: Path, slow_table_format: TableFormat) -> None:
-    kill_at_random(spark, tmp_path, slow_table_format, rounds=3, seed=31)
+def test_three_times(spark: SparkSession, tmp_path: Path, table_format: TableFormat) -> None:
+    kill_at_random(spark, tmp_path, table_format, rounds=3, seed=31)
 
 
 @pytest.mark.long

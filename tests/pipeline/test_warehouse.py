@@ -176,6 +176,20 @@ class TestCompaction:
         assert len(list(directory.iterdir())) == 1
         assert open_warehouse(tmp_path).table(spark, PARTICIPANTS.name).collect()[0].participant == "bob"
 
+    def test_a_table_that_was_empty_for_a_while_stays(
+        self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: TableFormat
+    ) -> None:
+        writer = new_warehouse(spark, tmp_path, table_format)
+        for names in (["ann"], [], ["bob"]):
+            batch = writer.begin()
+            batch.replace(PARTICIPANTS, people(spark, *names))
+            batch.commit({0: 1})
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + GRACE_SECONDS + 1)
+        writer.begin().commit({0: 2})
+        [row] = open_warehouse(tmp_path).table(spark, PARTICIPANTS.name).collect()
+        assert row.participant == "bob"
+
 
 class TestSweep:
     def test_what_a_killed_run_left_is_removed(self, spark: SparkSession, tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ def commit(root: Path, manifest: Manifest, before: Manifest | None) -> Manifest:
     manifest.committed = time.time()
     if before:
         gone = before.paths() - manifest.paths()
+        if manifest.table_format == "delta" and manifest.generation == before.generation:
+            gone = set()  # the path of a table is for good: it has no rows now, and perhaps some in the next batch
         manifest.retired = before.retired + [Retired(path, manifest.committed) for path in sorted(gone)]
     due = [each for each in manifest.retired if manifest.committed - each.at > GRACE_SECONDS]
     manifest.retired = [each for each in manifest.retired if manifest.committed - each.at <= GRACE_SECONDS]

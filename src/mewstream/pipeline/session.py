@@ -103,4 +103,6 @@ def _delta_settings(config: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # To read a table is to fold its log; in fifty tasks, unless told otherwise, and ours are short.
         "spark.databricks.delta.snapshotPartitions": "2",
+        # VACUUM lists files in so many tasks, be there one file or a million: ten thousand, unless told otherwise.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
     }

@@ -203,19 +203,19 @@ class TestFullRefresh:
         assert_same(tables_of(spark, warehouse), before)
 
     def test_after_pruning_and_then_it_catches_up(
-        self, spark: SparkSession, tmp_path: Path, warehouse: Path, table_format: TableFormat
+        self, spark: SparkSession, tmp_path: Path, warehouse: Path, slow_table_format: TableFormat
     ) -> None:
         data, play = tmp_path / "data", lively(200, seed=26)
         before = len(play.records)
         with opened(data, partitions=1, segment_bytes=4000) as journal:
             append(journal, play)
-            bring_up_to_date(spark, data, warehouse, max_records=120, table_format=table_format)
+            bring_up_to_date(spark, data, warehouse, max_records=120, table_format=slow_table_format)
             assert prune_before(journal, 0, 150) > 50
             seal_segments(journal)
             while len(play.records) < 260:
                 play.step()
             append(journal, play)
-        result = bring_up_to_date(spark, data, warehouse, full_refresh=True, table_format=table_format)
+        result = bring_up_to_date(spark, data, warehouse, full_refresh=True, table_format=slow_table_format)
         assert (result.records, result.rows["records"]) == (len(play.records) - before, len(play.records))
         whole = write_journal(tmp_path / "whole", play_again(play), partitions=1)
         bring_up_to_date(spark, whole, tmp_path / "expected")

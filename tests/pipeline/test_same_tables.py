@@ -66,14 +66,6 @@ def test_steps_of_one_run(
     assert_as_in_one_batch(spark, journal, tmp_path / "steps", empty={"audit"})
 
 
-@pytest.mark.delta
-def test_two_steps_with_delta(spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path) -> None:
-    journal = journal_of(lively(120, seed=6), per_batch=3)
-    result = bring_up_to_date(spark, journal, tmp_path / "steps", max_records=70, table_format="delta")
-    assert result.batches == 2
-    assert_as_in_one_batch(spark, journal, tmp_path / "steps", empty={"audit", "sequence_gaps", "quarantine"})
-
-
 @pytest.mark.long
 def test_a_run_now_and_then(spark: SparkSession, tmp_path: Path) -> None:
     """The journal grows, and somebody runs the pipeline whenever they like, with nothing new at times."""

@@ -94,7 +94,9 @@ def commit(root: Path, manifest: Manifest, before: Manifest | None) -> Manifest:
         gone = before.paths() - manifest.paths()
         if manifest.table_format == "delta" and manifest.generation == before.generation:
             gone = set()  # the path of a table is for good: it has no rows now, and perhaps some in the next batch
-        manifest.retired = before.retired + [Retired(path, manifest.committed) for path in sorted(gone)]
+        # A warehouse of before that rule may have retired what is in use again.
+        kept = [each for each in before.retired if each.path not in manifest.paths()]
+        manifest.retired = kept + [Retired(path, manifest.committed) for path in sorted(gone)]
     due = [each for each in manifest.retired if manifest.committed - each.at > GRACE_SECONDS]
     manifest.retired = [each for each in manifest.retired if manifest.committed - each.at <= GRACE_SECONDS]
     (root / COMMITS).mkdir(parents=True, exist_ok=True)

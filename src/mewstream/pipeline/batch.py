@@ -20,6 +20,7 @@ from mewstream.pipeline import tables as t
 from mewstream.pipeline.activity import activity
 from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.events import RIGHT_RECORDS, SESSION_RECORDS, STREAM_RECORDS, control_records
+from mewstream.pipeline.frames import COLUMNS, frames
 from mewstream.pipeline.intervals import authorizations
 from mewstream.pipeline.sql import query, same, settled
 from mewstream.pipeline.warehouse import BatchWriter
@@ -158,7 +159,7 @@ class _Derivation:
         for independent in (self._audit, self._content, self._facts, self._sessions):
             self.work.start(independent)
         if "frame" in self.counted.kinds:
-            self.batch.append(t.FRAMES, silver.frames(self.records))
+            self.batch.append_changed(t.FRAMES, self.records, COLUMNS, frames)
         self.frames = self.batch.added(t.FRAMES)
         self.activity = settled(activity(self.frames, self.lives, self.rights, self.spaces))
         self.additions.append(summary.total(self.activity, "bytes", "bytes"))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from mewstream.pipeline.arrow_work import Change, Work, in_workers
 from mewstream.pipeline.manifest import GRACE_SECONDS, Piece
 from mewstream.pipeline.tables import Table
 
@@ -70,6 +71,18 @@ class DeltaTables:
         version, count = self._last_commit(path)
         total = count + sum(piece.rows for piece in before)
         return [Piece(path, total, version=version)] if total else []
+
+    def append_made(
+        self, spark: SparkSession, work: Sequence[Work], table: Table, before: list[Piece], batch: int
+    ) -> list[Piece]:
+        rows = in_workers(spark, work, lambda _, batches: batches, table.schema)
+        return self.append(rows, table, before, batch)
+
+    def append_changed(
+        self, rows: DataFrame, columns: Sequence[str], change: Change, table: Table, before: list[Piece], batch: int
+    ) -> list[Piece]:
+        changed = rows.select(*columns).mapInArrow(functools.partial(map, change), table.schema)
+        return self.append(changed, table, before, batch)
 
     def replace(self, rows: DataFrame, table: Table, batch: int) -> Piece | None:
         path = f"{table.name}/{self._generation}-open"

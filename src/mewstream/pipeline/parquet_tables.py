@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import functools
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from mewstream.pipeline.arrow_work import Batches, Change, Work, in_workers
 from mewstream.pipeline.manifest import Piece
 from mewstream.pipeline.tables import Table
 
@@ -57,6 +64,24 @@ class ParquetTables:
     def append(self, rows: DataFrame, table: Table, before: list[Piece], batch: int) -> list[Piece]:
         added = self._write(rows, f"{table.name}/{batch:012d}-{self._tag}")
         return [*before, added] if added else before
+
+    def append_made(
+        self, spark: SparkSession, work: Sequence[Work], table: Table, before: list[Piece], batch: int
+    ) -> list[Piece]:
+        path = f"{table.name}/{batch:012d}-{self._tag}"
+        directory = self._root / path
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        in_workers(spark, work, functools.partial(_write_file, str(directory)), "rows bigint").collect()
+        added = self._piece(path)
+        return [*before, added] if added else before
+
+    def append_changed(
+        self, rows: DataFrame, columns: Sequence[str], change: Change, table: Table, before: list[Piece], batch: int
+    ) -> list[Piece]:
+        files = [unquote(urlsplit(file).path) for file in rows.inputFiles()]
+        work = [functools.partial(_changed, file, tuple(columns), change) for file in sorted(files)]
+        return self.append_made(rows.sparkSession, work, table, before, batch)
 
     def replace(self, rows: DataFrame, table: Table, batch: int) -> Piece | None:
         return self._write(rows, f"{table.name}/{batch:012d}-{self._tag}-open")
@@ -109,6 +134,38 @@ class ParquetTables:
         rows = self.read(spark, table, run).coalesce(1)
         merged = self._write(rows, f"{table.name}/{batch:012d}-{self._tag}-merged-{level + 1}", level + 1)
         return self.compact(spark, table, [*pieces[:start], *([merged] if merged else [])], batch)
+
+
+# -- in the workers -------------------------------------------------------------------------------
+
+
+def _write_file(directory: str, number: int, batches: Batches) -> Batches:
+    """One file for each piece of work, put in place when it is complete: a task that is repeated writes the same."""
+    final = Path(directory, f"part-{number:05d}.parquet")
+    unfinished = final.with_name(f".{final.name}-{secrets.token_hex(4)}")
+    rows = 0
+    with contextlib.ExitStack() as stack:
+        writer = None
+        for batch in batches:
+            if batch.num_rows and writer is None:
+                distinct = [name for name in batch.schema.names if name not in _DISTINCT]
+                writer = stack.enter_context(
+                    pq.ParquetWriter(unfinished, batch.schema, use_dictionary=distinct, store_schema=False)
+                )
+            if writer is not None:
+                writer.write_batch(batch)
+            rows += batch.num_rows
+    if rows:
+        unfinished.replace(final)
+    yield pa.RecordBatch.from_pylist([{"rows": rows}])
+
+
+def _changed(file: str, columns: tuple[str, ...], change: Change) -> Batches:
+    with pq.ParquetFile(file) as source:
+        # Texts that come again and again stay what they are in the file: numbers of a dictionary.
+        texts = [each.name for each in source.schema_arrow if each.type == pa.string() and each.name not in _DISTINCT]
+    with pq.ParquetFile(file, read_dictionary=texts) as source:
+        yield from map(change, source.iter_batches(columns=list(columns)))
 
 
 def unnamed(root: Path, named: set[str], tables: tuple[Table, ...]) -> list[str]:

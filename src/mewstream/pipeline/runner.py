@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -31,7 +32,8 @@ from mewstream.pipeline.errors import PipelineError, WarehouseError, own_words
 from mewstream.pipeline.manifest import Manifest
 from mewstream.pipeline.ranges import RangeReader
 from mewstream.pipeline.session import TableFormat, spark_session
-from mewstream.pipeline.source_options import open_journal
+from mewstream.pipeline.source import JournalSlice, SliceSource, read_slice
+from mewstream.pipeline.source_options import absolute, open_journal
 from mewstream.pipeline.warehouse import CHECKPOINT, Writer, local_path, locked, refuse_other_version
 
 log = logging.getLogger("mewstream.pipeline")
@@ -255,7 +257,7 @@ class _Pipeline:
     def _stream(self) -> None:
         start = {str(number): offset for number, offset in sorted(self.writer.manifest.offsets.items())}
         source = (
-            self._spark.readStream.format("mew")
+            self._spark.readStream.format(SliceSource.name())
             .option("start", json.dumps(start))
             .option("maxRecordsPerTrigger", str(self._settings.max_records))
             .option("maxBytesPerTrigger", str(self._settings.max_bytes))
@@ -291,44 +293,49 @@ class _Pipeline:
             with contextlib.suppress(StreamingQueryException):
                 query.awaitTermination(_POLL_SECONDS)
 
-    def _batch(self, rows: DataFrame, _: int) -> None:
+    def _batch(self, slices: DataFrame, _: int) -> None:
         if self._stop.is_set():
             raise _Stopped
         try:
-            self._process(rows)
+            self._process([JournalSlice(*row) for row in slices.collect()])
         except Exception as error:
             # Spark would tell of it as text. What a stop broke off is no failure.
             if not self._stop.is_set():
                 self._failure = error
             raise
 
-    def _process(self, rows: DataFrame) -> None:
-        began = time.monotonic()
-        batch = self.writer.begin()
-        batch.append(tables.RECORDS, rows)
-        if not (found := batch.rows_added(tables.RECORDS)):
+    def _process(self, slices: list[JournalSlice]) -> None:
+        if not slices:
             return
-        batch.expect(found)
-        records = batch.added(tables.RECORDS)
-        stats = statistics(records)
-        counted = count(stats, self._identity.partitions)
-        if self._is_new(counted):
+        if self._is_new(slices):
+            began = time.monotonic()
+            batch = self.writer.begin()
+            batch.append_made(
+                tables.RECORDS, [partial(read_slice, absolute(self._settings.data), each) for each in slices]
+            )
+            batch.expect(batch.rows_added(tables.RECORDS))
+            records = batch.added(tables.RECORDS)
+            stats = statistics(records)
+            counted = count(stats, self._identity.partitions)
             derive(batch, records, stats, counted, self._schemas)
             batch.commit(counted.next_offsets(self.writer.manifest.offsets))
             self._report(counted, began, self._lag(), batch.number)
         self._acknowledge()
         self.writer.compact()
 
-    def _is_new(self, counted: Counted) -> bool:
+    def _is_new(self, slices: list[JournalSlice]) -> bool:
         """Whether a batch follows on what is committed. False: it was committed before, and Spark did not know."""
         offsets = self.writer.manifest.offsets
-        if all(end <= offsets.get(number, 0) for number, (_, end) in counted.ranges.items()):
+        if all(each.end <= offsets.get(each.number, 0) for each in slices):
             return False
-        for number, (first, _) in counted.ranges.items():
-            if first != offsets.get(number, 0):
+        first: dict[int, int] = {}
+        for each in slices:
+            first[each.number] = min(first.get(each.number, each.start), each.start)
+        for number, start in first.items():
+            if start != offsets.get(number, 0):
                 raise WarehouseError(
                     f"the tables in {self._root} have partition {number} up to offset {offsets.get(number, 0)}, and "
-                    f"the next batch begins at {first}: the checkpoint is not theirs. Remove {self._root / CHECKPOINT}"
+                    f"the next batch begins at {start}: the checkpoint is not theirs. Remove {self._root / CHECKPOINT}"
                 )
         return True
 

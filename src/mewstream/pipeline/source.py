@@ -57,11 +57,12 @@ def register(spark: SparkSession) -> None:
     """Make the source known to a session. Doing it again changes nothing."""
     # Spark looks in the active session whether it is known there already, and this makes that the right one.
     spark.createDataFrame([], "nothing int")
-    try:
-        spark.dataSource.register(MewDataSource)
-    except AnalysisException as flaw:
-        if flaw.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
+    for source in (MewDataSource, SliceSource):
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as flaw:
+            if flaw.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
 
 
 class MewDataSource(DataSource):
@@ -86,6 +87,21 @@ class MewDataSource(DataSource):
         return _StreamReader(self._parsed)
 
 
+class SliceSource(MewDataSource):
+    """The same stream, of which each row is a range of the journal instead of a record: for the pipeline, whose workers
+    read the records of a range where they are to be written."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "mew-slices"
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(_SLICE)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _SliceReader(self._parsed)
+
+
 def spark_schema() -> StructType:
     """The columns of the journal in the types of Spark."""
     return from_arrow_schema(SCHEMA)
@@ -96,6 +112,9 @@ def _refuse_other_schema(schema: StructType) -> None:
         raise SourceError(
             "the source mew has the columns of the journal and takes no other schema: leave out .schema()"
         )
+
+
+_SLICE = pa.schema([("journal", pa.string()), ("number", pa.int32()), ("start", pa.int64()), ("end", pa.int64())])
 
 
 class JournalSlice(InputPartition):
@@ -175,6 +194,17 @@ class _Look:
         return [JournalSlice(self.identity.id, *each) for each in cut(ranges, self.journal.spans)]
 
 
+def read_slice(path: str, part: JournalSlice) -> Iterator[pa.RecordBatch]:
+    """The records of a part of the journal, wherever this runs."""
+    journal = open_journal(path)
+    if journal.identity().id != part.journal:
+        raise PositionGone(
+            f"{without_secrets(path)} is not the same journal in the worker on {socket.gethostname()} as in the "
+            "driver: it must be on storage that all of them share"
+        )
+    yield from journal.rows(part.number, part.start, part.end)
+
+
 class _Reader:
     """The part of reading that happens in the workers."""
 
@@ -182,16 +212,9 @@ class _Reader:
         self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, JournalSlice):
-            return  # Spark asks for one even where there is nothing.
-        journal = open_journal(self._options.path)
-        if journal.identity().id != partition.journal:
-            raise PositionGone(
-                f"{without_secrets(self._options.path)} is not the same journal in the worker on "
-                f"{socket.gethostname()} as in the driver: it must be on storage that all of them share"
-            )
-        rows = journal.rows(partition.number, partition.start, partition.end)
-        yield from _resized(self._wanted(batch) for batch in rows)
+        # Spark asks for one even where there is nothing.
+        if isinstance(partition, JournalSlice):
+            yield from _resized(self._wanted(batch) for batch in read_slice(self._options.path, partition))
 
     def _wanted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         for column, names in (("space", self._options.spaces), ("kind", self._options.kinds)):
@@ -287,6 +310,12 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
                 )
             self._trusted.add((number, offset))
         return position
+
+
+class _SliceReader(_StreamReader):
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, JournalSlice):
+            yield pa.RecordBatch.from_pylist([{name: getattr(partition, name) for name in _SLICE.names}], _SLICE)
 
 
 def _resized(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -54,7 +54,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if not given.get("path"):
         raise SourceError('the source mew needs the directory of a journal: spark.read.format("mew").load(DIR)')
     return SourceOptions(
-        path=_absolute(given["path"]),
+        path=absolute(given["path"]),
         spaces=_names(given, "space"),
         kinds=_names(given, "kinds"),
         start=_start(given.get("start", "earliest").strip()),
@@ -63,7 +63,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     )
 
 
-def _absolute(path: str) -> str:
+def absolute(path: str) -> str:
     """Workers need not run in the directory in which the driver does."""
     return path if "://" in path else str(Path(path).expanduser().absolute())
 

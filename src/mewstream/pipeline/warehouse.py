@@ -15,7 +15,7 @@ import fcntl
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +23,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from mewstream.pipeline import manifest as commits
+from mewstream.pipeline.arrow_work import Change, Work
 from mewstream.pipeline.delta_tables import DeltaTables
 from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.manifest import Manifest, Piece
@@ -58,6 +59,16 @@ class TableFormat(Protocol):
         """All rows in the order in which they were written, about ``most`` at once."""
 
     def append(self, rows: DataFrame, table: Table, before: list[Piece], batch: int) -> list[Piece]: ...
+
+    def append_made(
+        self, spark: SparkSession, work: Sequence[Work], table: Table, before: list[Piece], batch: int
+    ) -> list[Piece]:
+        """Rows that the workers make, which have the columns of the table."""
+
+    def append_changed(
+        self, rows: DataFrame, columns: Sequence[str], change: Change, table: Table, before: list[Piece], batch: int
+    ) -> list[Piece]:
+        """What the workers make of rows of another table, of which ``change`` gets these columns."""
 
     def replace(self, rows: DataFrame, table: Table, batch: int) -> Piece | None: ...
 
@@ -244,6 +255,15 @@ class BatchWriter:
 
     def append(self, table: Table, rows: DataFrame) -> None:
         pieces = self._format.append(rows.select(table.names), table, self._pieces(table), self.number)
+        self._note(table, pieces)
+
+    def append_made(self, table: Table, work: Sequence[Work]) -> None:
+        """Rows that the workers make in Arrow."""
+        self._note(table, self._format.append_made(self._spark, work, table, self._pieces(table), self.number))
+
+    def append_changed(self, table: Table, rows: DataFrame, columns: Sequence[str], change: Change) -> None:
+        """What the workers make, in Arrow, of rows that are in a table."""
+        pieces = self._format.append_changed(rows, columns, change, table, self._pieces(table), self.number)
         self._note(table, pieces)
 
     def replace(self, table: Table, rows: DataFrame) -> None:

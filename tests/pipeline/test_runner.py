@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from journals import Play, append, lively, opened, prune_before, rows_of, seal_segments, write_journal
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from running import PipelineProcess, assert_same, bring_up_to_date, tables_of
 
+from mewstream.journal.reader import JournalReader
 from mewstream.journal.retention import consumers
 from mewstream.pipeline import manifest as commits
-from mewstream.pipeline.errors import PipelineError, WarehouseError
+from mewstream.pipeline.errors import PipelineError, WarehouseError, own_words
 from mewstream.pipeline.runner import Plan, Progress, Result, Settings, consumer_name, plan, run
 from mewstream.pipeline.session import TableFormat
 from mewstream.pipeline.warehouse import CHECKPOINT, locked, open_warehouse
@@ -136,6 +138,23 @@ class TestRefusals:
         with pytest.raises(PipelineError, match="were pruned before they were read"):
             bring_up_to_date(spark, data, warehouse)
         assert_same(tables_of(spark, warehouse), before)
+
+    def test_a_damaged_journal(self, spark: SparkSession, journal_of: Callable[..., Path], warehouse: Path) -> None:
+        """It is said where; nothing of the batch counts, and what was mended is read as if nothing had been."""
+        play = lively(200, seed=27)
+        data = journal_of(play, partitions=1, segment_bytes=20_000)
+        segment = JournalReader(data / "journal").segments(0)[-1]
+        entry, file = segment.batches[0], Path(segment.data_path)
+        sound = file.read_bytes()
+        damaged = bytearray(sound)
+        damaged[entry.position + entry.length // 2] ^= 1
+        file.write_bytes(damaged)
+        with pytest.raises(PythonException) as failure:
+            bring_up_to_date(spark, data, warehouse)
+        assert own_words(failure.value) == f"{file}: offset {entry.first_offset}: the checksum of this batch is wrong"
+        assert open_warehouse(warehouse).manifest.batch == 0
+        file.write_bytes(sound)
+        assert bring_up_to_date(spark, data, warehouse).records == len(play.records)
 
 
 class TestRepeating:

@@ -39,7 +39,7 @@ from mewstream.journal.segments import ENTRY_BYTES
 from mewstream.pipeline import source
 from mewstream.pipeline.errors import own_words
 from mewstream.pipeline.source import MewDataSource
-from mewstream.pipeline.source_options import parse_options
+from mewstream.pipeline.source_options import open_journal, parse_options
 from mewstream.protocol.records import Frame
 from mewstream.protocol.times import rfc3339
 
@@ -633,6 +633,33 @@ def test_a_damaged_batch_is_named_with_segment_and_offset(spark: SparkSession, j
     file.write_bytes(content)
     said = error_of(lambda: read(spark, data))
     assert said == f"{file}: offset {entry.first_offset}: the checksum of this batch is wrong"
+
+
+# -- ranges instead of records --------------------------------------------------------------------
+
+
+def test_slices_are_the_ranges_of_each_batch(spark: SparkSession, journal_of: JournalOf, tmp_path: Path) -> None:
+    data = journal_of(*several())
+    batches: list[list[tuple[Any, ...]]] = []
+    stream = spark.readStream.format("mew-slices").option("maxRecordsPerTrigger", "100").load(str(data))
+    writer = stream.writeStream.foreachBatch(lambda rows, _: batches.append([tuple(row) for row in rows.collect()]))
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    reader = open_journal(str(data))
+    expected = {number: reader.bounds(number) for number in range(reader.identity().partitions)}
+    ends = {number: begin for number, (begin, _) in expected.items()}
+    for batch in batches:
+        assert 0 < sum(end - start for _, _, start, end in batch) <= 100
+        for journal, number, start, end in sorted(batch):
+            assert (journal, start) == (reader.identity().id, ends[number])
+            ends[number] = end
+    assert ends == {number: end for number, (_, end) in expected.items()}
+
+
+def test_slices_are_for_streams(spark: SparkSession, journal_of: JournalOf) -> None:
+    data = journal_of(*several())
+    said = error_of(lambda: spark.read.format("mew-slices").load(str(data)).collect())
+    assert said == "the source mew-slices is for readStream: a batch is read by the source mew"
 
 
 # -- without a session ----------------------------------------------------------------------------

@@ -270,27 +270,35 @@ def write_parquet(sink: BinaryIO, scanned: Iterable[Chosen]) -> int:
     """All columns of the journal, one row group after the other. Returns how many rows."""
     import pyarrow.parquet as pq  # most commands do without it
 
-    total = rows = size = 0
-    waiting: list[pa.RecordBatch] = []
+    total = 0
     with pq.ParquetWriter(_Forward(sink), SCHEMA, compression="zstd") as writer:
-
-        def write() -> None:
-            if waiting:
-                writer.write_table(pa.Table.from_batches(waiting, SCHEMA), row_group_size=ROW_GROUP_ROWS)
-
-        for chosen in scanned:
-            found = chosen.rows
-            if not found.num_rows:
-                continue
-            waiting.append(found)
-            rows += found.num_rows
-            size += found.nbytes
-            total += found.num_rows
-            if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
-                write()
-                waiting, rows, size = [], 0, 0
-        write()
+        for group in row_groups(chosen.rows for chosen in scanned):
+            writer.write_table(group)
+            total += group.num_rows
     return total
+
+
+def row_groups(
+    batches: Iterable[pa.RecordBatch], *, most_rows: int = ROW_GROUP_ROWS, most_bytes: int = ROW_GROUP_BYTES
+) -> Iterator[pa.Table]:
+    """Neighbouring batches together, each table as large as suits a row group of Parquet. Of bytes it may have more, by
+    its last batch."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, most_rows):
+            part = batch.slice(start, most_rows)
+            if waiting and rows + part.num_rows > most_rows:
+                yield pa.Table.from_batches(waiting)
+                waiting, rows, size = [], 0, 0
+            waiting.append(part)
+            rows += part.num_rows
+            size += part.nbytes
+            if size >= most_bytes:
+                yield pa.Table.from_batches(waiting)
+                waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
 class _Forward:

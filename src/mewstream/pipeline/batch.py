@@ -144,6 +144,8 @@ class _Derivation:
         self.counted = counted
         self.schemas = schemas
         self.work = work
+        # The longest table, which needs nothing but the records, is written while the others are planned.
+        self.written = work.start(self._frames)
         self.additions = [summary.of_records(stats)]
         self.spaces = settled(query(_SPACES, stats=stats))
         self.others = settled(records.where("record <> 'frame'"))
@@ -158,8 +160,7 @@ class _Derivation:
     def run(self) -> None:
         for independent in (self._audit, self._content, self._facts, self._sessions):
             self.work.start(independent)
-        if "frame" in self.counted.kinds:
-            self.batch.append_changed(t.FRAMES, self.records, COLUMNS, frames)
+        self.written.result()
         self.frames = self.batch.added(t.FRAMES)
         self.activity = settled(activity(self.frames, self.lives, self.rights, self.spaces))
         self.additions.append(summary.total(self.activity, "bytes", "bytes"))
@@ -169,6 +170,10 @@ class _Derivation:
         self._gaps()
         self.work.finish()
         self._summary()
+
+    def _frames(self) -> None:
+        if "frame" in self.counted.kinds:
+            self.batch.append_changed(t.FRAMES, self.records, COLUMNS, frames)
 
     def _audit(self) -> None:
         kinds = self.counted.kinds
@@ -325,9 +330,11 @@ class _Work:
         self._pool = pool
         self._running: list[Future[None]] = []
 
-    def start(self, work: Callable[..., None], *arguments: Any) -> None:
+    def start(self, work: Callable[..., None], *arguments: Any) -> Future[None]:
         # With the properties of this thread, so that stopping the query stops these jobs too.
-        self._running.append(self._pool.submit(inheritable_thread_target(self._spark)(work), *arguments))
+        started = self._pool.submit(inheritable_thread_target(self._spark)(work), *arguments)
+        self._running.append(started)
+        return started
 
     def finish(self) -> None:
         """All of it, and what it has started itself: the list grows meanwhile."""

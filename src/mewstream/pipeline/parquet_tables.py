@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from mewstream.journal.export import row_groups
 from mewstream.pipeline.arrow_work import Batches, Change, Work, in_workers
 from mewstream.pipeline.manifest import Piece
 from mewstream.pipeline.tables import Table
@@ -21,6 +22,11 @@ from mewstream.pipeline.tables import Table
 #: Columns in which hardly a value comes twice. A dictionary of them would be begun and thrown away, in every file.
 _DISTINCT = ("offset", "seq", "ts", "stream_seq", "sent_at", "latency_ms", "data", "body.value")
 _WITHOUT_DICTIONARY = {f"parquet.enable.dictionary#{column}": "false" for column in _DISTINCT}
+#: What is put into a row group by the workers, and what they change at once.
+GROUP_ROWS = 1 << 20
+GROUP_BYTES = 64 << 20
+CHANGE_ROWS = 1 << 16
+CHANGE_BYTES = 8 << 20
 #: So many pieces of one level become one of the next.
 FAN_IN = 10
 #: Pieces of more rows are not put together any further.
@@ -144,28 +150,34 @@ def _write_file(directory: str, number: int, batches: Batches) -> Batches:
     final = Path(directory, f"part-{number:05d}.parquet")
     unfinished = final.with_name(f".{final.name}-{secrets.token_hex(4)}")
     rows = 0
-    with contextlib.ExitStack() as stack:
-        writer = None
-        for batch in batches:
-            if batch.num_rows and writer is None:
-                distinct = [name for name in batch.schema.names if name not in _DISTINCT]
-                writer = stack.enter_context(
-                    pq.ParquetWriter(unfinished, batch.schema, use_dictionary=distinct, store_schema=False)
-                )
-            if writer is not None:
-                writer.write_batch(batch)
-            rows += batch.num_rows
-    if rows:
-        unfinished.replace(final)
+    try:
+        with contextlib.ExitStack() as stack:
+            writer = None
+            for group in row_groups(batches, most_rows=GROUP_ROWS, most_bytes=GROUP_BYTES):
+                if writer is None:
+                    with_dictionary = [name for name in group.schema.names if name not in _DISTINCT]
+                    writer = stack.enter_context(
+                        pq.ParquetWriter(unfinished, group.schema, use_dictionary=with_dictionary, store_schema=False)
+                    )
+                writer.write_table(group)
+                rows += group.num_rows
+        if rows:
+            unfinished.replace(final)
+    finally:
+        unfinished.unlink(missing_ok=True)
     yield pa.RecordBatch.from_pylist([{"rows": rows}])
 
 
 def _changed(file: str, columns: tuple[str, ...], change: Change) -> Batches:
     with pq.ParquetFile(file) as source:
         # Texts that come again and again stay what they are in the file: numbers of a dictionary.
-        texts = [each.name for each in source.schema_arrow if each.type == pa.string() and each.name not in _DISTINCT]
+        texts = [each.name for each in source.schema_arrow if each.type == pa.string()]
     with pq.ParquetFile(file, read_dictionary=texts) as source:
-        yield from map(change, source.iter_batches(columns=list(columns)))
+        for group in range(source.num_row_groups):
+            extent = source.metadata.row_group(group)
+            # Payloads are of any size, and only so much of them is to be in memory at once.
+            rows = max(1, min(CHANGE_ROWS, CHANGE_BYTES * extent.num_rows // max(1, extent.total_byte_size)))
+            yield from map(change, source.iter_batches(rows, [group], columns))
 
 
 def unnamed(root: Path, named: set[str], tables: tuple[Table, ...]) -> list[str]:

@@ -98,6 +98,9 @@ class SliceSource(MewDataSource):
     def schema(self) -> StructType:
         return from_arrow_schema(_SLICE)
 
+    def reader(self, schema: StructType) -> DataSourceReader:
+        raise SourceError("the source mew-slices is for readStream: a batch is read by the source mew")
+
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return _SliceReader(self._parsed)
 

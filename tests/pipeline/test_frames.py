@@ -18,28 +18,31 @@ from mewstream.pipeline.tables import FRAMES
 from mewstream.protocol import kinds
 from mewstream.protocol.times import rfc3339
 
+Row = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOW = 1_700_000_000_000_000
 SENT = datetime(2023, 11, 14, 22, 13, 19, tzinfo=UTC)
 LATER = SENT + timedelta(milliseconds=250)
 
 
-def record(data: bytes, *, seq: int = 1, kind: str = "frame", record: str = "frame", **more: Any) -> dict[str, Any]:
+def record(
+    data: bytes | None, *, seq: int = 1, kind: str = "frame", record: str = "frame", **more: Any
+) -> dict[str, Any]:
     given = {"offset": seq, "space": "s", "seq": seq, "epoch": "e", "ts": NOW, "record": record, "outcome": "accepted"}
     return {**given, "kind": kind, "sender": "ann", "stream_id": "stream-1", "opcode": 1, "data": data, **more}
 
 
-def made_of(*records: dict[str, Any]) -> list[dict[str, Any]]:
+def made_of(*records: Row) -> list[Row]:
     batch = pa.RecordBatch.from_pylist(list(records), SCHEMA).select(COLUMNS)
-    rows: list[dict[str, Any]] = frames(batch).to_pylist()
+    rows: list[Row] = frames(batch).to_pylist()
     return rows
 
 
-def sent_at(data: bytes, **more: Any) -> datetime | None:
+def sent_at(data: bytes | None, **more: Any) -> datetime | None:
     [row] = made_of(record(data, **more))
     found: datetime | None = row["sent_at"]
     waited = None if found is None else (EPOCH + timedelta(microseconds=NOW) - found) / timedelta(milliseconds=1)
-    assert row["latency_ms"] == waited
+    assert row["latency_ms"] == (None if waited is None else pytest.approx(waited))
     return found
 
 
@@ -88,6 +91,8 @@ def test_frames_only_and_as_they_were() -> None:
         (b'{"x":"a \\"quoted\\" word","nested":{"ts":7},"ts":1699999999}', SENT),
         (b'{"ts":7,"timestamp":"soon","sent_at":1699999999}', SENT),
         (b'{"ts":null,"sent_at":1699999999}', SENT),
+        (b'{"ts":"0001-01-01T00:00:00Z"}', datetime(1, 1, 1, tzinfo=UTC)),
+        (b'{"ts":"9999-12-31T23:59:59Z"}', datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),
     ],
 )
 def test_a_payload_that_tells(data: bytes, expected: datetime) -> None:
@@ -97,7 +102,7 @@ def test_a_payload_that_tells(data: bytes, expected: datetime) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        *(b"", b"x=1", b"{", b"[1699999999]", b'"ts"', b"\xff\xfe", b"{}", b'{"x":1699999999}'),
+        *(None, b"", b"x=1", b"{", b"[1699999999]", b'"ts"', b"\xff\xfe", b"{}", b'{"x":1699999999}'),
         *(b'{"ts":7}', b'{"ts":-1699999999}', b'{"ts":16999999990}', b'{"ts":1e400}', b'{"ts":' + b"9" * 5000 + b"}"),
         *(b'{"ts":true}', b'{"ts":[1699999999]}', b'{"ts":{"ts":1699999999}}', b'{"nested":{"ts":1699999999}}'),
         *(b'{"ts":"soon"}', b'{"ts":"2023-11-14"}', b'{"ts":"2023-11-14T22:13:19"}', b'{"ts":"2023-13-14T22:13:19Z"}'),
@@ -105,8 +110,9 @@ def test_a_payload_that_tells(data: bytes, expected: datetime) -> None:
         *(b'{"ts":1699999999', b'{"ts":1699999999} more', b'{"a":' * 100_000),
     ],
 )
-def test_a_payload_that_does_not(data: bytes) -> None:
+def test_a_payload_that_does_not(data: bytes | None) -> None:
     assert sent_at(data) is None
+    assert sent_at(data, kind=kinds.STREAM_DATA) is None
 
 
 class TestStreamData:
@@ -120,6 +126,9 @@ class TestStreamData:
     @pytest.mark.parametrize("content", [None, 1, "plain", [1], {"x": 1}, '{"x":', "\U0001f408"])
     def test_or_its_own_ts(self, content: Any) -> None:
         assert self.sent_at(message(content, ts="2023-11-14T22:13:19.25Z")) == LATER
+
+    def test_of_which_any_is_possible(self) -> None:
+        assert self.sent_at(message(1, ts="0001-01-01T00:00:00Z")) == datetime(1, 1, 1, tzinfo=UTC)
 
     def test_which_is_not_that_of_the_gateway(self) -> None:
         assert self.sent_at(message(1, ts=rfc3339(NOW))) is None

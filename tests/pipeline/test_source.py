@@ -36,7 +36,7 @@ from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.retention import commit_consumer
 from mewstream.journal.schema import SCHEMA
 from mewstream.journal.segments import ENTRY_BYTES
-from mewstream.pipeline import source
+from mewstream.pipeline import arrow_work
 from mewstream.pipeline.errors import own_words
 from mewstream.pipeline.source import MewDataSource
 from mewstream.pipeline.source_options import open_journal, parse_options
@@ -660,6 +660,9 @@ def test_slices_are_for_streams(spark: SparkSession, journal_of: JournalOf) -> N
     data = journal_of(*several())
     said = error_of(lambda: spark.read.format("mew-slices").load(str(data)).collect())
     assert said == "the source mew-slices is for readStream: a batch is read by the source mew"
+    stream = spark.readStream.format("mew-slices").option("kinds", "chat").load(str(data))
+    said = error_of(lambda: stream.writeStream.format("noop").start().awaitTermination())
+    assert said == "the source mew-slices takes neither space nor kinds: a range holds records of all"
 
 
 # -- without a session ----------------------------------------------------------------------------
@@ -722,8 +725,8 @@ def planned(data: Path) -> DataSourceReader:
 
 
 def test_what_is_handed_to_spark_is_neither_small_nor_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "OUTPUT_ROWS", 100)
-    monkeypatch.setattr(source, "OUTPUT_BYTES", 50_000)
+    monkeypatch.setattr(arrow_work, "OUTPUT_ROWS", 100)
+    monkeypatch.setattr(arrow_work, "OUTPUT_BYTES", 50_000)
     play = lively(1000)
     stream_id = play.open("ann")
     for _ in range(20):

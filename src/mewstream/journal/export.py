@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mewstream.journal.batches import gathered
 from mewstream.journal.errors import CorruptJournal
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.schema import SCHEMA, decode
@@ -272,33 +273,12 @@ def write_parquet(sink: BinaryIO, scanned: Iterable[Chosen]) -> int:
 
     total = 0
     with pq.ParquetWriter(_Forward(sink), SCHEMA, compression="zstd") as writer:
-        for group in row_groups(chosen.rows for chosen in scanned):
+        found = (chosen.rows for chosen in scanned)
+        for batches in gathered(found, most_rows=ROW_GROUP_ROWS, most_bytes=ROW_GROUP_BYTES):
+            group = pa.Table.from_batches(batches)
             writer.write_table(group)
             total += group.num_rows
     return total
-
-
-def row_groups(
-    batches: Iterable[pa.RecordBatch], *, most_rows: int = ROW_GROUP_ROWS, most_bytes: int = ROW_GROUP_BYTES
-) -> Iterator[pa.Table]:
-    """Neighbouring batches together, each table as large as suits a row group of Parquet. Of bytes it may have more, by
-    its last batch."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        for start in range(0, batch.num_rows, most_rows):
-            part = batch.slice(start, most_rows)
-            if waiting and rows + part.num_rows > most_rows:
-                yield pa.Table.from_batches(waiting)
-                waiting, rows, size = [], 0, 0
-            waiting.append(part)
-            rows += part.num_rows
-            size += part.nbytes
-            if size >= most_bytes:
-                yield pa.Table.from_batches(waiting)
-                waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 class _Forward:

@@ -174,6 +174,9 @@ class _Derivation:
     def _frames(self) -> None:
         if "frame" in self.counted.kinds:
             self.batch.append_changed(t.FRAMES, self.records, COLUMNS, frames)
+        found, expected = self.batch.rows_added(t.FRAMES), self.counted.kinds.get("frame", 0)
+        if found != expected:
+            raise WarehouseError(f"{found} frames were written of {expected}: are all workers of the same mewstream?")
 
     def _audit(self) -> None:
         kinds = self.counted.kinds

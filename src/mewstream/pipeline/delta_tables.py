@@ -15,7 +15,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mewstream.pipeline.arrow_work import Change, Work, in_workers
+from mewstream.pipeline.arrow_work import Change, Work, for_spark, in_workers
 from mewstream.pipeline.manifest import GRACE_SECONDS, Piece
 from mewstream.pipeline.tables import Table
 
@@ -75,7 +75,7 @@ class DeltaTables:
     def append_made(
         self, spark: SparkSession, work: Sequence[Work], table: Table, before: list[Piece], batch: int
     ) -> list[Piece]:
-        rows = in_workers(spark, work, lambda _, batches: batches, table.schema)
+        rows = in_workers(spark, work, lambda _, batches: for_spark(batches), table.schema)
         return self.append(rows, table, before, batch)
 
     def append_changed(

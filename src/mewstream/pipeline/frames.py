@@ -27,14 +27,17 @@ def frames(records: pa.RecordBatch) -> pa.RecordBatch:
     is_frame = pc.equal(records.column("record"), "frame")
     if is_frame.true_count < records.num_rows:
         records = records.filter(is_frame)
-    data, ts = records.column("data"), records.column("ts").cast(pa.int64())
+    data, moments = records.column("data"), records.column("ts").cast(_TIME)
+    ts = moments.cast(pa.int64())
     sent_at = pa.array(_sent_at(records.column("kind"), data, ts), pa.int64())
     made = {
         **{name: records.column(name) for name in _UNCHANGED_FIRST},
+        "ts": moments,
         "size": pc.binary_length(data),
         **{name: records.column(name) for name in _UNCHANGED_LAST},
         "sent_at": sent_at.cast(_TIME),
-        "latency_ms": pc.divide(pc.subtract(ts, sent_at).cast(pa.float64()), 1000.0),
+        # Times may be so far apart that the last digits of a double are not exact.
+        "latency_ms": pc.divide(pc.subtract(ts, sent_at).cast(pa.float64(), safe=False), 1000.0),
     }
     return pa.RecordBatch.from_arrays(list(made.values()), list(made))
 
@@ -82,8 +85,8 @@ def _sent_at(kind: pa.Array, data: pa.Array, ts: pa.Array) -> list[int | None]:
     return [_of_payload(each) for each in payloads]
 
 
-def _of_payload(data: bytes) -> int | None:
-    if data[:1] != b"{" and not data.lstrip().startswith(b"{"):
+def _of_payload(data: bytes | None) -> int | None:
+    if not data or (data[:1] != b"{" and not data.lstrip().startswith(b"{")):
         return None
     try:
         told = _decode(data)
@@ -98,11 +101,11 @@ def _of_payload(data: bytes) -> int | None:
     return None
 
 
-def _of_message(data: bytes, now: int) -> int | None:
+def _of_message(data: bytes | None, now: int) -> int | None:
     """Of a ``stream/data``, what its content tells, or else its own ``ts``. Where a client gave none, the gateway wrote
     the time of the record: that is none of the client's."""
     try:
-        envelope = _decode_envelope(data)
+        envelope = _decode_envelope(data or b"")
         content = bytes(envelope.payload.content)
         if content.startswith(b'"'):
             content = _decode_text(content).encode()

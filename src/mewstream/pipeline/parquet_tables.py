@@ -6,6 +6,7 @@ import contextlib
 import functools
 import secrets
 import shutil
+import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -14,9 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from mewstream.journal.export import row_groups
-from mewstream.pipeline.arrow_work import Batches, Change, Work, in_workers
+from mewstream.journal.batches import gathered
+from mewstream.journal.files import Files
+from mewstream.pipeline.arrow_work import Batches, Change, Work, in_workers, one_after_the_other
+from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.manifest import Piece
+from mewstream.pipeline.sql import is_for_small
 from mewstream.pipeline.tables import Table
 
 #: Columns in which hardly a value comes twice. A dictionary of them would be begun and thrown away, in every file.
@@ -74,13 +78,15 @@ class ParquetTables:
     def append_made(
         self, spark: SparkSession, work: Sequence[Work], table: Table, before: list[Piece], batch: int
     ) -> list[Piece]:
+        if is_for_small(spark):
+            work = [functools.partial(one_after_the_other, work)]
         path = f"{table.name}/{batch:012d}-{self._tag}"
         directory = self._root / path
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        in_workers(spark, work, functools.partial(_write_file, str(directory)), "rows bigint").collect()
-        added = self._piece(path)
-        return [*before, added] if added else before
+        written = in_workers(spark, work, functools.partial(_write_file, str(directory)), _WRITTEN).collect()
+        rows = _put_in_place(directory, {row.file: row.rows for row in written if row.rows})
+        return [*before, Piece(path, rows)] if rows else before
 
     def append_changed(
         self, rows: DataFrame, columns: Sequence[str], change: Change, table: Table, before: list[Piece], batch: int
@@ -142,37 +148,78 @@ class ParquetTables:
         return self.compact(spark, table, [*pieces[:start], *([merged] if merged else [])], batch)
 
 
+def _put_in_place(directory: Path, written: dict[str, int]) -> int:
+    """Give what the workers have written its name, and return how many rows that is. Only what was told to the driver
+    counts: a task may have been tried twice."""
+    for number, file in enumerate(sorted(written)):
+        (directory / file).rename(directory / f"part-{number:05d}.parquet")
+    for leftover in directory.glob(".*"):
+        leftover.unlink(missing_ok=True)
+    Files().sync_directory(directory)
+    return sum(written.values())
+
+
 # -- in the workers -------------------------------------------------------------------------------
 
 
+_WRITTEN = "file string, rows bigint"
+
+
 def _write_file(directory: str, number: int, batches: Batches) -> Batches:
-    """One file for each piece of work, put in place when it is complete: a task that is repeated writes the same."""
-    final = Path(directory, f"part-{number:05d}.parquet")
-    unfinished = final.with_name(f".{final.name}-{secrets.token_hex(4)}")
-    rows = 0
+    """One file for each piece of work, under a name that nobody reads; it tells which, and how many rows are in it."""
+    file = Path(directory, f".{number:05d}-{secrets.token_hex(8)}")
+    writer, rows = None, 0
     try:
-        with contextlib.ExitStack() as stack:
-            writer = None
-            for group in row_groups(batches, most_rows=GROUP_ROWS, most_bytes=GROUP_BYTES):
-                if writer is None:
-                    with_dictionary = [name for name in group.schema.names if name not in _DISTINCT]
-                    writer = stack.enter_context(
-                        pq.ParquetWriter(unfinished, group.schema, use_dictionary=with_dictionary, store_schema=False)
-                    )
+        for together in gathered(batches, most_rows=GROUP_ROWS, most_bytes=GROUP_BYTES):
+            group = pa.Table.from_batches(together)
+            with _told(file):
+                writer = writer or _writer(file, group.schema)
                 writer.write_table(group)
-                rows += group.num_rows
-        if rows:
-            unfinished.replace(final)
+            rows += group.num_rows
+        if writer is not None:
+            with _told(file):
+                writer.close()
+                _sync(file)
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+    yield pa.RecordBatch.from_pylist([{"file": file.name, "rows": rows}])
+
+
+def _writer(file: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    with_dictionary = [name for name in schema.names if name not in _DISTINCT]
+    return pq.ParquetWriter(file, schema, use_dictionary=with_dictionary, store_schema=False)
+
+
+def _sync(file: Path) -> None:
+    """The journal may forget what bronze has, so that is to be on the disk before a commit names it."""
+    files = Files()
+    handle = files.open(file)
+    try:
+        files.sync(handle)
     finally:
-        unfinished.unlink(missing_ok=True)
-    yield pa.RecordBatch.from_pylist([{"rows": rows}])
+        files.close(handle)
+
+
+@contextlib.contextmanager
+def _told(file: Path) -> Iterator[None]:
+    """What goes wrong in a worker reaches the user as a line of ours, or as the traceback of another process."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        where = f"{file.parent} cannot be written by the worker on {socket.gethostname()}"
+        if isinstance(error, FileNotFoundError):
+            raise WarehouseError(f"{where}: a warehouse is on a path that the driver and all workers share") from None
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise WarehouseError(f"{where}: {reason}") from None
 
 
 def _changed(file: str, columns: tuple[str, ...], change: Change) -> Batches:
     with pq.ParquetFile(file) as source:
         # Texts that come again and again stay what they are in the file: numbers of a dictionary.
         texts = [each.name for each in source.schema_arrow if each.type == pa.string()]
-    with pq.ParquetFile(file, read_dictionary=texts) as source:
+    # Bronze of before has the times of another age, which would come as nanoseconds.
+    with pq.ParquetFile(file, read_dictionary=texts, coerce_int96_timestamp_unit="us") as source:
         for group in range(source.num_row_groups):
             extent = source.metadata.row_group(group)
             # Payloads are of any size, and only so much of them is to be in memory at once.

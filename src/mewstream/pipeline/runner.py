@@ -35,6 +35,7 @@ from mewstream.pipeline.session import TableFormat, spark_session
 from mewstream.pipeline.source import JournalSlice, SliceSource, read_slice
 from mewstream.pipeline.source_options import absolute, open_journal
 from mewstream.pipeline.warehouse import CHECKPOINT, Writer, local_path, locked, refuse_other_version
+from mewstream.protocol.errors import MewError
 
 log = logging.getLogger("mewstream.pipeline")
 
@@ -271,10 +272,8 @@ class _Pipeline:
         try:
             self._wait(writer.start())
         except StreamingQueryException as error:
-            if self._failure is not None:
-                raise self._failure from None
-            if not self._stop.is_set():
-                raise _explained(error) from None
+            if self._failure is not None or not self._stop.is_set():
+                raise _explained(self._failure or error) from None
 
     def _wait(self, query: StreamingQuery) -> None:
         try:
@@ -307,35 +306,34 @@ class _Pipeline:
     def _process(self, slices: list[JournalSlice]) -> None:
         if not slices:
             return
-        if self._is_new(slices):
+        ranges = _ranges(slices)
+        if self._is_new(ranges):
             began = time.monotonic()
             batch = self.writer.begin()
-            batch.append_made(
-                tables.RECORDS, [partial(read_slice, absolute(self._settings.data), each) for each in slices]
-            )
-            batch.expect(batch.rows_added(tables.RECORDS))
+            batch.expect(sum(end - start for start, end in ranges.values()))
+            path = absolute(self._settings.data)
+            batch.append_made(tables.RECORDS, [partial(read_slice, path, each) for each in slices])
             records = batch.added(tables.RECORDS)
             stats = statistics(records)
             counted = count(stats, self._identity.partitions)
+            if counted.ranges != ranges:
+                raise WarehouseError(f"{ranges} of the journal were to be written, and {counted.ranges} are there")
             derive(batch, records, stats, counted, self._schemas)
             batch.commit(counted.next_offsets(self.writer.manifest.offsets))
             self._report(counted, began, self._lag(), batch.number)
         self._acknowledge()
         self.writer.compact()
 
-    def _is_new(self, slices: list[JournalSlice]) -> bool:
+    def _is_new(self, ranges: dict[int, tuple[int, int]]) -> bool:
         """Whether a batch follows on what is committed. False: it was committed before, and Spark did not know."""
         offsets = self.writer.manifest.offsets
-        if all(each.end <= offsets.get(each.number, 0) for each in slices):
+        if all(end <= offsets.get(number, 0) for number, (_, end) in ranges.items()):
             return False
-        first: dict[int, int] = {}
-        for each in slices:
-            first[each.number] = min(first.get(each.number, each.start), each.start)
-        for number, start in first.items():
-            if start != offsets.get(number, 0):
+        for number, (first, _) in ranges.items():
+            if first != offsets.get(number, 0):
                 raise WarehouseError(
                     f"the tables in {self._root} have partition {number} up to offset {offsets.get(number, 0)}, and "
-                    f"the next batch begins at {start}: the checkpoint is not theirs. Remove {self._root / CHECKPOINT}"
+                    f"the next batch begins at {first}: the checkpoint is not theirs. Remove {self._root / CHECKPOINT}"
                 )
         return True
 
@@ -385,7 +383,18 @@ def _refuse_mismatch(root: Path, manifest: Manifest, journal: str, settings: Set
         refuse_other_version(root, manifest)
 
 
-def _explained(error: StreamingQueryException) -> Exception:
-    """An error of the source comes back from Spark as text: say what it said, and no more."""
+def _ranges(slices: list[JournalSlice]) -> dict[int, tuple[int, int]]:
+    """For each partition of the journal the offsets, the last one not included."""
+    found: dict[int, tuple[int, int]] = {}
+    for each in slices:
+        start, end = found.get(each.number, (each.start, each.end))
+        found[each.number] = min(start, each.start), max(end, each.end)
+    return found
+
+
+def _explained(error: Exception) -> Exception:
+    """An error of the source or of a worker comes back from Spark as text: say what it said, and no more."""
+    if isinstance(error, MewError):
+        return error
     said = own_words(error)
     return PipelineError(said) if said is not None else error

@@ -55,6 +55,8 @@ def spark_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
+        # As everyone else writes times to Parquet, and as the workers do; the default is of another age.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # A batch of all tables compiles more than the hundred that Spark keeps, and the next one needs them again.
         "spark.sql.codegen.cache.maxEntries": "2000",
         # The passes of a batch go on side by side, and a short one is not to wait for all of a long one.

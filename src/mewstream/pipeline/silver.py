@@ -26,7 +26,8 @@ _AS_ENVELOPES = columns(
     addressed="envelope.to",
     correlation_id="envelope.correlation_id",
     context="envelope.context",
-    # Where a client gave none, the gateway wrote the time of the record: that is none of the client's.
+    # The gateway lets none pass that is not as in RFC 3339. Where a client gave none, it wrote the time of the record:
+    # that is none of the client's.
     sent_at="nullif(try_cast(upper(envelope.ts) AS TIMESTAMP), ts)",
     payload="envelope.payload",
     size="octet_length(data)",

@@ -34,6 +34,7 @@ from mewstream.journal.errors import PositionGone
 from mewstream.journal.reader import partition_of
 from mewstream.journal.schema import SCHEMA
 from mewstream.pipeline.admission import admit, cut
+from mewstream.pipeline.arrow_work import for_spark, spare_the_collector
 from mewstream.pipeline.errors import SourceError
 from mewstream.pipeline.position import Position
 from mewstream.pipeline.source_options import (
@@ -46,9 +47,6 @@ from mewstream.pipeline.source_options import (
     without_secrets,
 )
 
-#: What is handed to Spark at once. Small batches of the tail are put together, large ones are cut.
-OUTPUT_ROWS = 8_192
-OUTPUT_BYTES = 8 << 20
 _START_ANEW = "To go on with what is there, start a query with a new checkpoint location"
 _LOST_END = "The journal lost its end with the power, or was put back from an older copy."
 
@@ -102,6 +100,8 @@ class SliceSource(MewDataSource):
         raise SourceError("the source mew-slices is for readStream: a batch is read by the source mew")
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if self._parsed.spaces is not None or self._parsed.kinds is not None:
+            raise SourceError("the source mew-slices takes neither space nor kinds: a range holds records of all")
         return _SliceReader(self._parsed)
 
 
@@ -198,7 +198,8 @@ class _Look:
 
 
 def read_slice(path: str, part: JournalSlice) -> Iterator[pa.RecordBatch]:
-    """The records of a part of the journal, wherever this runs."""
+    """The records of a part of the journal, in a worker."""
+    spare_the_collector()
     journal = open_journal(path)
     if journal.identity().id != part.journal:
         raise PositionGone(
@@ -217,7 +218,7 @@ class _Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark asks for one even where there is nothing.
         if isinstance(partition, JournalSlice):
-            yield from _resized(self._wanted(batch) for batch in read_slice(self._options.path, partition))
+            yield from for_spark(self._wanted(batch) for batch in read_slice(self._options.path, partition))
 
     def _wanted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         for column, names in (("space", self._options.spaces), ("kind", self._options.kinds)):
@@ -319,34 +320,3 @@ class _SliceReader(_StreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, JournalSlice):
             yield pa.RecordBatch.from_pylist([{name: getattr(partition, name) for name in _SLICE.names}], _SLICE)
-
-
-def _resized(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of a size that suits Spark."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        own_size = _size(batch)
-        if waiting and (rows + batch.num_rows > OUTPUT_ROWS or size + own_size > OUTPUT_BYTES):
-            yield _together(waiting)
-            waiting, rows, size = [], 0, 0
-        step = max(1, min(OUTPUT_ROWS, batch.num_rows * OUTPUT_BYTES // own_size))
-        if batch.num_rows > step:
-            yield from (batch.slice(start, step) for start in range(0, batch.num_rows, step))
-        else:
-            waiting.append(batch)
-            rows, size = rows + batch.num_rows, size + own_size
-    if waiting:
-        yield _together(waiting)
-
-
-def _size(batch: pa.RecordBatch) -> int:
-    """Exact where it matters: that takes long, and most batches of the tail are small."""
-    rough = int(batch.get_total_buffer_size())
-    return rough if rough <= OUTPUT_BYTES else int(batch.nbytes)
-
-
-def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from mewstream.pipeline.tables import Table
 
@@ -41,9 +41,14 @@ def same(table: Table, **changed: str) -> str:
     return columns(table, **{name: f"`{name}`" for name in table.names} | changed)
 
 
+def is_for_small(spark: SparkSession) -> bool:
+    """Whether everything in this session is to be one task: see :meth:`.warehouse.Writer.small_session`."""
+    return spark.conf.get("spark.sql.shuffle.partitions") == "1"
+
+
 def settled(rows: DataFrame) -> DataFrame:
     """The rows, computed here and now: what is asked of them more than once is not computed, nor planned, again."""
-    if rows.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1":
+    if is_for_small(rows.sparkSession):
         # Rows in one partition are where every join and window wants them, if Spark knows that it is one.
         rows = rows.coalesce(1)
     return rows.localCheckpoint()

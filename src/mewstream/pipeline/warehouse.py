@@ -68,7 +68,7 @@ class TableFormat(Protocol):
     def append_changed(
         self, rows: DataFrame, columns: Sequence[str], change: Change, table: Table, before: list[Piece], batch: int
     ) -> list[Piece]:
-        """What the workers make of rows of another table, of which ``change`` gets these columns."""
+        """What the workers make of all rows in the files of another table, of which ``change`` gets these columns."""
 
     def replace(self, rows: DataFrame, table: Table, batch: int) -> Piece | None: ...
 

@@ -236,7 +236,23 @@ def test_pieces_cover_everything_once_and_end_at_batches(monkeypatch: pytest.Mon
     assert mine[-1][1] == 4_000_000
     assert all(before[1] == after[0] and after[0] % 65_536 == 0 for before, after in itertools.pairwise(mine))
     assert 8 <= len(mine) <= 12
-    assert max(end - start for start, end in mine) <= admission.LARGE_SLICE_ROWS
+    assert max(end - start for start, end in mine) <= admission.LARGE_SLICE_ROWS + 65_536
+
+
+def test_pieces_of_a_partition_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission.os, "cpu_count", lambda: 2)
+    spans = spans_of(2_000, 40)
+    for rows in (300_000, 800_000, 1_000_000, 5_000_000):
+        pieces = list(cut({0: (0, rows), 1: (0, rows)}, spans))
+        sizes = [end - start for _, start, end in pieces]
+        assert len(sizes) >= 4
+        assert max(sizes) - min(sizes) <= 2 * 2_000, (rows, sizes)
+
+
+def test_a_piece_after_a_huge_batch_is_not_crumbled() -> None:
+    small = [Span(1 + 10 * number, 11 + 10 * number, 1_000) for number in range(200)]
+    pieces = list(cut({0: (0, 2_001)}, lambda *_: [Span(0, 1, 6 * admission.LARGE_SLICE_BYTES), *small]))
+    assert pieces == [(0, 0, 1), (0, 1, 2_001)]
 
 
 def test_little_work_is_not_cut_and_large_records_make_small_pieces() -> None:

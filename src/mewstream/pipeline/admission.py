@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
 from mewstream.pipeline.ranges import Span
 
-#: What one task reads at most, but for a single batch that is larger; and what is not divided further.
+#: What one task reads at most, give or take a batch; and what is not divided further.
 LARGE_SLICE_ROWS = 524_288
 LARGE_SLICE_BYTES = 64 << 20
 SMALL_SLICE_ROWS = 65_536
@@ -64,19 +65,22 @@ def _within_bytes(number: int, start: int, end: int, budget: int, spans: FindSpa
 
 def cut(ranges: Mapping[int, Range], spans: FindSpans) -> Iterator[tuple[int, int, int]]:
     """Neighbouring batches as pieces of work, (partition, from, up to): several for each core where there is enough,
-    none too small, for every task costs something, and none too large."""
+    none too small, for every task costs something, none too large, and those of a partition alike: what is left over
+    in the end, one core does alone."""
     found = {number: spans(number, *offsets) for number, offsets in ranges.items()}
-    pieces = 2 * (os.cpu_count() or 1)
+    pieces = 4 * (os.cpu_count() or 1)
     total_rows = sum(span.rows for each in found.values() for span in each)
     total_bytes = sum(span.bytes for each in found.values() for span in each)
     most_rows = min(max(total_rows // pieces, SMALL_SLICE_ROWS), LARGE_SLICE_ROWS)
     most_bytes = min(max(total_bytes // pieces, SMALL_SLICE_BYTES), LARGE_SLICE_BYTES)
     for number, each in found.items():
-        first, rows, size = 0, 0, 0
-        for place, span in enumerate(each):
-            if place > first and (rows + span.rows > most_rows or size + span.bytes > most_bytes):
-                yield number, each[first].start, span.start
-                first, rows, size = place, 0, 0
-            rows, size = rows + span.rows, size + span.bytes
+        shares = [max(span.rows / most_rows, span.bytes / most_bytes) for span in each]
+        piece = sum(shares) / max(math.ceil(sum(shares)), 1)
+        first, until, done = 0, piece, 0.0
+        for place, share in enumerate(shares):
+            if place > first and done + share / 2 > until:
+                yield number, each[first].start, each[place].start
+                first, until = place, max(until, done) + piece
+            done += share
         if each:
             yield number, each[first].start, each[-1].end

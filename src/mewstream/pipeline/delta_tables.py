@@ -81,7 +81,7 @@ class DeltaTables:
     def append_changed(
         self, rows: DataFrame, columns: Sequence[str], change: Change, table: Table, before: list[Piece], batch: int
     ) -> list[Piece]:
-        changed = rows.select(*columns).mapInArrow(functools.partial(map, change), table.schema)
+        changed = rows.select(*columns).mapInArrow(lambda batches: map(change, batches), table.schema)
         return self.append(changed, table, before, batch)
 
     def replace(self, rows: DataFrame, table: Table, batch: int) -> Piece | None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
+LONG_RUN = 150
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,7 +36,8 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "local[2]",
         "delta" if with_delta else "parquet",
         "tests",
-        is_short=True,
+        # Java's thorough compiler pays after some minutes: a run of all tests has them, a few tests do not.
+        is_short=len(request.session.items) < LONG_RUN,
         config={
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.sql.streaming.pollingDelay": "10ms",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,8 @@ from mewstream.pipeline.tables import BY_NAME, PUBLIC
 from mewstream.pipeline.warehouse import open_warehouse
 
 Tables = dict[str, list[str]]
+#: Java compiles thoroughly for runs that go on: those of tests end before it pays.
+QUICK = "-XX:TieredStopAtLevel=1"
 
 
 def bring_up_to_date(spark: SparkSession, data: Path | str, warehouse: Path, **settings: Any) -> Result:
@@ -63,8 +66,9 @@ class PipelineProcess:
         script = Path(__file__).with_name("pipeline_process.py")
         command = [sys.executable, str(script), str(data), str(warehouse), json.dumps(settings)]
         self.errors = log
+        environ = {**os.environ, "JDK_JAVA_OPTIONS": QUICK}
         with log.open("ab") as errors:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environ)
 
     def __enter__(self) -> PipelineProcess:
         return self

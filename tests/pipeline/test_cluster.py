@@ -15,7 +15,7 @@ import pyspark
 import pytest
 from journals import lively
 from pyspark.sql import SparkSession
-from running import PipelineProcess, assert_same, bring_up_to_date, tables_of
+from running import QUICK, PipelineProcess, assert_same, bring_up_to_date, tables_of
 
 HOST = "127.0.0.1"
 SPARK = Path(pyspark.__file__).parent
@@ -24,7 +24,9 @@ SPARK = Path(pyspark.__file__).parent
 @contextmanager
 def daemon(name: str, log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     command = [str(SPARK / "bin" / "spark-class"), name, "--host", HOST, *arguments]
-    environment = {**os.environ, "SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m"}
+    # Java compiles quickly, and the executors that a worker starts do so too.
+    settings = {"SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m", "JDK_JAVA_OPTIONS": QUICK}
+    environment = {**os.environ, "SPARK_HOME": str(SPARK), **settings}
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
     try:

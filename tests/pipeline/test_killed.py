@@ -21,28 +21,34 @@ def batch_of(warehouse: Path) -> int:
     return newest.batch if newest else 0
 
 
+def files_of_bronze(warehouse: Path) -> int:
+    return sum(1 for _ in (warehouse / "records").rglob("*"))
+
+
 def kill_at_random(spark: SparkSession, path: Path, table_format: TableFormat, *, rounds: int, seed: int) -> None:
     chance = random.Random(seed)
     data, warehouse, log = path / "data", path / "warehouse", path / "log"
     play = lively(200, seed=seed, capabilities={"eve": [{"kind": "*"}]})
     killed_at = []
     with opened(data) as journal:
-        for _ in range(rounds):
+        for number in range(rounds):
             write_more(play, 100)
             append(journal, play)
-            before = batch_of(warehouse)
+            # Some while their first batch is being written, and some after a commit: in a batch, or between two.
+            has_begun = batch_of if number % 3 == 2 else files_of_bronze
+            before = has_begun(warehouse)
             settings = {"continuous": True, "max_records": 40, "interval": 0.1, "table_format": table_format}
             with PipelineProcess(data, warehouse, log, **settings) as pipeline:
-                # Under way for sure; the moment after that is anywhere in a batch, or between two.
-                while batch_of(warehouse) == before:
+                while has_begun(warehouse) == before:
                     assert pipeline.process.poll() is None, log.read_text()[-2000:]
                     time.sleep(0.05)
-                time.sleep(chance.uniform(0, 6))
+                time.sleep(chance.uniform(0, 10))
                 pipeline.kill()
             killed_at.append(batch_of(warehouse))
         write_more(play, 50)
         append(journal, play)
-    assert killed_at == sorted(set(killed_at))
+    assert killed_at == sorted(killed_at)
+    assert len(set(killed_at)) > rounds // 3
     bring_up_to_date(spark, data, warehouse, table_format=table_format)
     bring_up_to_date(spark, data, path / "expected")
     found = tables_of(spark, warehouse)

@@ -157,14 +157,15 @@ class TestRefusals:
 
 
 class TestRepeating:
+    @pytest.mark.long
     def test_a_batch_that_spark_repeats_changes_nothing(
-        self, spark: SparkSession, tmp_path: Path, warehouse: Path, slow_table_format: TableFormat
+        self, spark: SparkSession, tmp_path: Path, warehouse: Path, table_format: TableFormat
     ) -> None:
         """Killed between our commit and Spark's: it runs the batch again, and goes on with the next."""
         data, play = tmp_path / "data", lively(150, seed=26)
         with opened(data) as journal:
             append(journal, play)
-            bring_up_to_date(spark, data, warehouse, max_records=120, table_format=slow_table_format)
+            bring_up_to_date(spark, data, warehouse, max_records=120, table_format=table_format)
             number = open_warehouse(warehouse).manifest.batch
             newest = max((warehouse / CHECKPOINT / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
             newest.unlink()
@@ -172,7 +173,7 @@ class TestRepeating:
             while len(play.records) < 200:
                 play.step()
             append(journal, play)
-        result = bring_up_to_date(spark, data, warehouse, table_format=slow_table_format)
+        result = bring_up_to_date(spark, data, warehouse, table_format=table_format)
         assert (result.batches, open_warehouse(warehouse).manifest.batch) == (1, number + 1)
         bring_up_to_date(spark, data, tmp_path / "expected")
         assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))

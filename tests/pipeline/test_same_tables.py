@@ -83,7 +83,7 @@ def test_a_run_now_and_then(spark: SparkSession, tmp_path: Path) -> None:
     assert_as_in_one_batch(spark, data, warehouse, empty={"audit", "sequence_gaps", "quarantine"})
 
 
-def test_continuously(spark: SparkSession, tmp_path: Path, table_format: TableFormat) -> None:
+def test_continuously(spark: SparkSession, tmp_path: Path, slow_table_format: TableFormat) -> None:
     data, warehouse = tmp_path / "data", tmp_path / "continuous"
     whole = plays(5)
     beginnings = [Play(each.space) for each in whole]
@@ -98,7 +98,7 @@ def test_continuously(spark: SparkSession, tmp_path: Path, table_format: TableFo
         for each in beginnings:
             each.records = []
         settings = Settings(
-            data=str(data), warehouse=warehouse, continuous=True, interval=0.1, table_format=table_format
+            data=str(data), warehouse=warehouse, continuous=True, interval=0.1, table_format=slow_table_format
         )
         thread = threading.Thread(target=run, args=(settings, progress), kwargs={"stop": stop, "spark": spark})
         thread.start()

@@ -228,7 +228,7 @@ class TestFullRefresh:
         before = len(play.records)
         with opened(data, partitions=1, segment_bytes=4000) as journal:
             append(journal, play)
-            bring_up_to_date(spark, data, warehouse, max_records=120, table_format=slow_table_format)
+            bring_up_to_date(spark, data, warehouse, table_format=slow_table_format)
             assert prune_before(journal, 0, 150) > 50
             seal_segments(journal)
             while len(play.records) < 260:
@@ -286,6 +286,7 @@ class TestStopping:
         assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
 
     @pytest.mark.spark
+    @pytest.mark.long
     def test_sigterm(self, journal: Path, warehouse: Path, tmp_path: Path) -> None:
         """That a run goes on after a stop as if nothing had been is shown above."""
         with PipelineProcess(journal, warehouse, tmp_path / "log", continuous=True, max_records=100) as pipeline:

@@ -16,7 +16,7 @@ from running import assert_same, bring_up_to_date, tables_of
 from mewstream.pipeline.runner import Progress, Settings, run
 from mewstream.pipeline.session import TableFormat
 
-RECORDS = 300
+RECORDS = 200
 
 
 def plays(seed: int) -> list[Play]:

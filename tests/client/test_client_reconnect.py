@@ -156,6 +156,8 @@ async def test_a_cut_wire_loses_nothing(gateway: GatewayProcess) -> None:
             await numbered.send(number, numbered=True)
             if number % 20 == 0:
                 await ann.chat(str(number))
+            if number % 100 == 25:  # every other cut finds him back, the others wherever he is
+                await eventually(lambda: len(news.of(events.Resumed)) >= number // 100)  # noqa: B023
             if number % 50 == 25:
                 wire.cut()
                 await asyncio.sleep(0.02)
@@ -166,7 +168,7 @@ async def test_a_cut_wire_loses_nothing(gateway: GatewayProcess) -> None:
         await bob.chat("end")
         await eventually(lambda: news.of(events.Chat) and news.of(events.Chat)[-1].text == "end")
         assert [each.text for each in news.of(events.Chat)][:-1] == [str(n) for n in range(0, 400, 20)]
-        assert len(news.of(events.Disconnected)) == len(news.of(events.Resumed)) >= 3
+        assert len(news.of(events.Disconnected)) == len(news.of(events.Resumed)) >= 4
         assert all(each.recovered and each.unconfirmed == 0 for each in news.of(events.Resumed))
         assert [each.stream for each in news.of(events.StreamClosed)] == [raw.id, numbered.id]
         assert all(each.how == "closed" for each in news.of(events.StreamClosed))

@@ -29,7 +29,7 @@ check: $(STAMP)
 
 # Spark takes all it can get: beside the others, and behind them. Delta needs a session of its own.
 test: check
-	@nice -n 10 $(BIN)/python -m pytest -p no:cacheprovider -m "not long and spark and not delta" >.spark-tests.log 2>&1 & spark=$$!; \
+	@nice -n 5 $(BIN)/python -m pytest -p no:cacheprovider -m "not long and spark and not delta" >.spark-tests.log 2>&1 & spark=$$!; \
 	trap "kill $$spark" INT TERM; \
 	$(BIN)/python -m pytest -m "not long and not spark"; others=$$?; \
 	$(BIN)/python -m pytest -m "not long and delta"; with_delta=$$?; \

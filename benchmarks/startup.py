@@ -6,12 +6,15 @@ make bench-startup
 from __future__ import annotations
 
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+import yaml
 
 from mewstream.journal.local import LocalJournal
 from mewstream.protocol import commands
@@ -20,7 +23,7 @@ from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import apply
 from mewstream.protocol.frame_rules import decide_frame
 from mewstream.protocol.state import SpaceState
-from support import GatewayProcess, space_config
+from support import space_config
 
 SNAPSHOT_EVERY = 100_000
 TAIL = 40_000
@@ -65,13 +68,16 @@ def fill(data: Path, records: int) -> None:
 
 
 def start_seconds(directory: Path, data: Path) -> float:
-    gateway = GatewayProcess(directory, space_config("server"), options=("--data", str(data)))
+    config = directory / "space.yaml"
+    config.write_text(yaml.safe_dump(space_config("server")))
+    command = [sys.executable, "-m", "mewstream.cli.main", "serve", "--port", "0"]
+    command += ["--config", str(config), "--data", str(data)]
     started = time.perf_counter()
-    gateway.start()
-    seconds = time.perf_counter() - started
-    assert gateway.process is not None
-    gateway.process.kill()  # so that the next start finds the same tail
-    gateway.process.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as gateway:
+        assert gateway.stdout is not None
+        assert "listening on http" in gateway.stdout.readline()
+        seconds = time.perf_counter() - started
+        gateway.kill()  # so that the next start finds the same tail
     return seconds
 
 

@@ -6,10 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -19,11 +16,10 @@ import aiohttp
 import yaml
 from websockets.asyncio.client import ClientConnection, connect
 
+from forked import ForkedCommand
+
 Message = dict[str, Any]
 TIMEOUT = 10.0
-#: aiohttp reads the certificates of all authorities, twice, when it is imported: a fifth of the time that a gateway
-#: takes to start, and it asks nobody.
-NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 _connections = itertools.count(1)
 
 
@@ -58,23 +54,14 @@ class GatewayProcess:
             file.write_text(yaml.safe_dump(config))
         self.options = options
         self.port = 0
-        self.process: subprocess.Popen[str] | None = None
+        self.process: ForkedCommand | None = None
         self.log = directory / "gateway.log"
 
     def start(self) -> GatewayProcess:
-        command = [sys.executable, "-m", "mewstream.cli.main", "serve", "--port", str(self.port)]
+        arguments = ["serve", "--port", str(self.port)]
         for file in self.files:
-            command += ["--config", str(file)]
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [*command, *self.options],
-                cwd=self.directory,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **NO_AUTHORITIES},
-            )
-        assert self.process.stdout is not None
+            arguments += ["--config", str(file)]
+        self.process = ForkedCommand([*arguments, *self.options], self.directory, self.log)
         line = self.process.stdout.readline()
         assert "listening on http" in line, f"the gateway did not start: {line} {self.log.read_text()}"
         self.port = int(line.rsplit(":", 1)[1])
@@ -86,7 +73,6 @@ class GatewayProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self.process.wait(timeout=30)
-        assert self.process.stdout is not None
         self.process.stdout.close()
         text = self.log.read_text()
         if expect_clean_log:

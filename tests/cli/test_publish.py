@@ -212,7 +212,7 @@ class TestTheEnd:
                     command.stdin.write(b"one\n")
                     command.stdin.flush()
                     assert await frames(viewer, 1) == ["one"]
-                    assert gateway.process is not None and gateway.process.stdout is not None
+                    assert gateway.process is not None
                     gateway.process.kill()
                     gateway.process.wait()
                     gateway.process.stdout.close()

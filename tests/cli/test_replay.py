@@ -392,7 +392,7 @@ class TestInterruption:
             while len(frames(live)) < 50:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            assert live.process is not None and live.process.stdout is not None
+            assert live.process is not None
             live.process.kill()
             live.process.wait()
             live.process.stdout.close()
@@ -416,7 +416,7 @@ class TestInterruption:
             while len(frames(live)) < 1:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            assert live.process is not None and live.process.stdout is not None
+            assert live.process is not None
             live.process.kill()
             live.process.wait()
             live.process.stdout.close()

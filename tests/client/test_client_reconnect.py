@@ -33,7 +33,6 @@ def journaled(tmp_path: Path) -> Iterator[GatewayProcess]:
 
 def kill(gateway: GatewayProcess) -> None:
     assert gateway.process is not None
-    assert gateway.process.stdout is not None
     gateway.process.send_signal(signal.SIGKILL)
     gateway.process.wait(timeout=10)
     gateway.process.stdout.close()

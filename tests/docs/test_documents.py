@@ -93,7 +93,7 @@ class ExampleGateway(GatewayProcess):
 
     def kill(self) -> None:
         """Not a drain: that would take its time to tell connections of scripts that have ended."""
-        assert self.process is not None and self.process.stdout is not None
+        assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(timeout=30)
         self.process.stdout.close()

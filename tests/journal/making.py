@@ -625,7 +625,6 @@ class JournaledGateway(GatewayProcess):
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(timeout=30)
-        assert self.process.stdout is not None
         self.process.stdout.close()
 
     async def _drop_clients(self) -> None:
@@ -650,7 +649,7 @@ async def journaled(
         await gateway._drop_clients()
         if gateway.process is not None and gateway.process.poll() is None:
             gateway._kill()
-        elif gateway.process is not None and gateway.process.stdout is not None:
+        elif gateway.process is not None:
             gateway.process.stdout.close()
     assert "Traceback" not in gateway.log.read_text(), gateway.log.read_text()[-3000:]
 

@@ -27,7 +27,8 @@ class ForkedCommand:
     def __init__(self, arguments: list[str], directory: Path, log: Path) -> None:
         reading, writing = _CONTEXT.Pipe(duplex=False)
         place = str(directory), dict(os.environ)
-        self._process = _CONTEXT.Process(target=_run, args=(arguments, *place, str(log), writing))
+        # A daemon ends with us, should a test that fails forget it.
+        self._process = _CONTEXT.Process(target=_run, args=(arguments, *place, str(log), writing), daemon=True)
         self._process.start()
         writing.close()
         self.stdout = os.fdopen(os.dup(reading.fileno()), encoding="utf-8")
@@ -39,7 +40,8 @@ class ForkedCommand:
     def returncode(self) -> int | None:
         return self._process.exitcode
 
-    poll = returncode.fget
+    def poll(self) -> int | None:
+        return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         self._process.join(timeout)

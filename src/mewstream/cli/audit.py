@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,8 @@ _JUDGED = (
 @warehouse_option
 @click.option("--space", "spaces", multiple=True, help="Only this space; may be given several times.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: each space, then each finding.")
-@click.pass_context
 @quietly
-def audit(context: click.Context, warehouse: Path, spaces: tuple[str, ...], as_json: bool) -> None:
+def audit(warehouse: Path, spaces: tuple[str, ...], as_json: bool) -> None:
     """Tell whether every frame that was delivered was allowed, and every refusal right.
 
     The pipeline judges while it runs, from what the log says of rights, policies and capabilities, and without the
@@ -58,7 +58,7 @@ def audit(context: click.Context, warehouse: Path, spaces: tuple[str, ...], as_j
             rows = [] if is_sound else [row.asDict() for row in found.limit(_SHOWN).collect()]
             _print(verdicts, rows)
     if not is_sound:
-        context.exit(1)
+        sys.exit(1)
 
 
 def _print(verdicts: list[dict[str, Any]], findings: list[dict[str, Any]]) -> None:

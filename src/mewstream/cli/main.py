@@ -38,8 +38,6 @@ def main() -> None:
     """Run the command. A user's mistake is one line and exit code 2, never a traceback."""
     try:
         cli.main(standalone_mode=False)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
     except click.Abort:
         sys.exit(INTERRUPTED)
     except click.exceptions.NoArgsIsHelpError as mistake:

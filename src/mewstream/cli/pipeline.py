@@ -112,7 +112,8 @@ def run(
         return
     result = run_with_progress(settings, planned)
     what = "stopped" if result.stopped else "up to date"
-    click.echo(f"{what}: {result.records} new records in {result.batches} batches, {result.seconds:.1f} s")
+    batches = "1 batch" if result.batches == 1 else f"{result.batches} batches"
+    click.echo(f"{what}: {result.records} new records in {batches}, {result.seconds:.1f} s")
 
 
 def run_with_progress(settings: Settings, planned: Plan) -> Result:

@@ -27,12 +27,13 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Spark takes all it can get: beside the others, and behind them. Delta needs a session of its own.
+# Spark takes all it can get: beside the others, and behind them. Delta needs a session of its own; it must not stand
+# before the other one, whose Python would not get ready in the ten seconds that Spark gives it.
 test: check
 	@nice -n 5 $(BIN)/python -m pytest -p no:cacheprovider -m "not long and spark and not delta" >.spark-tests.log 2>&1 & spark=$$!; \
 	trap "kill $$spark" INT TERM; \
 	$(BIN)/python -m pytest -m "not long and not spark"; others=$$?; \
-	$(BIN)/python -m pytest -m "not long and delta"; with_delta=$$?; \
+	nice -n 5 $(BIN)/python -m pytest -m "not long and delta"; with_delta=$$?; \
 	echo "waiting for the tests with Spark"; wait $$spark; with_spark=$$?; cat .spark-tests.log; \
 	exit $$(( others || with_delta || with_spark ))
 

@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help test test-long check docs demo serve clean bench bench-journal bench-startup bench-sdk bench-pipeline
+.PHONY: help test test-long check docs demo serve clean bench bench-journal bench-startup bench-sdk bench-pipeline bench-against
 
 help:
 	@echo "make test       set up .venv, check the code and run all tests"
@@ -42,6 +42,9 @@ test-long: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/compare.py
+
+bench-against: $(STAMP)
+	$(BIN)/python benchmarks/against.py
 
 bench-journal: $(STAMP)
 	$(BIN)/python benchmarks/journal_cost.py

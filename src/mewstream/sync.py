@@ -24,12 +24,12 @@ from mewstream.client import connecting
 from mewstream.client import events as told
 from mewstream.client import space as client
 from mewstream.client.errors import ConnectionClosed, McpError, SubscriptionEnded
+from mewstream.client.format import Format
 from mewstream.client.frame import Frame
 from mewstream.client.mcp import Handler
 from mewstream.client.messages import Message
 from mewstream.client.queue import OnSlow
 from mewstream.client.space import Invitation
-from mewstream.client.stream import Format
 from mewstream.client.stream import Stream as AsyncStream
 from mewstream.client.subscription import Events as AsyncEvents
 from mewstream.client.subscription import Subscription as AsyncSubscription
@@ -173,7 +173,7 @@ class Stream:
         return self._stream.content_type
 
     @property
-    def formats(self) -> list[dict[str, Any]]:
+    def formats(self) -> list[Format]:
         return self._stream.formats
 
     @property
@@ -489,6 +489,9 @@ class Space:
         context: Any = None,
     ) -> Message:
         return self._loop.run(self._space.send(kind, payload, to=to, correlation_id=correlation_id, context=context))
+
+    def has_sent(self, id: str) -> bool:
+        return self._space.has_sent(id)
 
     def chat(self, text: str, *, to: str | Sequence[str] | None = None) -> Message:
         return self._loop.run(self._space.chat(text, to=to))

@@ -8,14 +8,17 @@ import re
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pexpect
+import pyte
 
 from support import TIMEOUT, GatewayProcess, token_of
 
 JOIN = ["-m", "mewstream.cli.main", "join"]
+ROWS, COLUMNS = 40, 250
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
@@ -41,12 +44,14 @@ class Person:
             cwd=None if directory is None else str(directory),
             encoding="utf-8",
             codec_errors="replace",
-            dimensions=(40, 250),
+            dimensions=(ROWS, COLUMNS),
             timeout=TIMEOUT,
         )
         # Typing is not what is slow here.
         self.child.delaybeforesend = None
         self.raw = ""
+        self._screen = pyte.Screen(COLUMNS, ROWS)
+        self._feed = pyte.Stream(self._screen).feed
         self._seen = 0
         self.modes_before = self.modes()
 
@@ -56,6 +61,21 @@ class Person:
     @property
     def shown(self) -> str:
         return _ESCAPES.sub("", self.raw)
+
+    @property
+    def screen(self) -> list[str]:
+        """What stands on the terminal now, line by line, as a person sees it."""
+        lines = [line.rstrip() for line in self._screen.display]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    def sees_screen(self, is_so: Callable[[list[str]], bool]) -> None:
+        """Wait until the terminal shows something."""
+        deadline = time.monotonic() + TIMEOUT
+        while not is_so(self.screen):
+            assert time.monotonic() < deadline, "\n".join([f"{self.name} sees:", *self.screen])
+            self._read()
 
     def type(self, text: str) -> None:
         self.child.send(text)
@@ -91,16 +111,20 @@ class Person:
 
     def _read(self) -> None:
         try:
-            self.raw += self.child.read_nonblocking(4096, timeout=0.2)
+            self._heard(self.child.read_nonblocking(4096, timeout=0.2))
         except pexpect.TIMEOUT:
             pass
         except pexpect.EOF:
             raise AssertionError(f"{self.name} has left; shown is:\n{self.shown[-3000:]}") from None
 
+    def _heard(self, text: str) -> None:
+        self.raw += text
+        self._feed(text)
+
     def left(self) -> int | None:
         """Wait until the command has ended; its exit code. The terminal must be as it was."""
         # The pty belongs to us too, so that its modes outlive the command.
-        self.raw += self.child.read() or ""
+        self._heard(self.child.read() or "")
         assert "Traceback" not in self.shown, self.shown
         self.child.wait()
         code: int | None = self.child.exitstatus

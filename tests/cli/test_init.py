@@ -13,6 +13,7 @@ import pytest
 from shell import TIMEOUT, Running, Shell
 
 from mewstream.gateway.config import load_config
+from support import GatewayProcess
 
 
 def mode(file: Path) -> int:
@@ -105,6 +106,19 @@ class TestInit:
             finally:
                 gateway.signal(signal.SIGTERM)
                 gateway.ends(0)
+
+    def test_everyone_in_it_may_open_announce_and_talk(self, tmp_path: Path) -> None:
+        shell = Shell(tmp_path)
+        shell.run("init")
+        gateway = GatewayProcess(tmp_path, options=("--config", "space.yaml")).start()
+        try:
+            shell.environment["MEW_URL"] = gateway.ws_url
+            for name in ("server", "alice", "bob"):
+                script = f"hello\n/open log\n/announce {name}s\n/start {name}s\n/write {name}s 1\n/complete {name}s\n"
+                done = shell.run("join", "--as", name, input=script)
+                assert "refused" not in done.out and "do not allow" not in done.out, done.out
+        finally:
+            gateway.stop()
 
 
 class TestToken:

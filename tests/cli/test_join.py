@@ -115,7 +115,7 @@ class TestStreams:
         bob.enter("/watch stream-1")
         ann.enter("/watch stream-1")
         bob.enter("/write stream-1 e2 e4  # with blanks")
-        bob.see("stream-1 has it")
+        bob.see("stream-1 bob | e2 e4  # with blanks")
         ann.see("stream-1 bob | e2 e4  # with blanks")
         ann.enter("/revoke stream-1 bob")
         bob.see("bob may not write to stream-1 by ann")
@@ -136,8 +136,7 @@ class TestStreams:
     def test_announce_start_write_and_complete(self, sit: Any) -> None:
         ann = sit("ann")
         ann.enter("/announce movement how they move")
-        ann.see("ann announced stream-1 (movement): how they move (not started)")
-        ann.see("stream-1 is ready: /start movement")
+        ann.see("ann announced stream-1 (movement): how they move (not started: /start movement makes it live)")
         ann.enter("/write movement early")
         ann.see("announced and not started")
         ann.enter("/start movement")
@@ -249,11 +248,64 @@ class TestPeople:
         async with connect(gateway, "server"):
             await ann.sees("server joined")
             ann.enter("/call server never")
-            await ann.sees("ann asks server: tools/call")
+            await ann.sees("> /call server never")
             ann.enter("the input line does not wait")
             await ann.sees("ann: the input line does not wait")
             ann.type("\x03")
             await ann.sees("no longer waiting for '/call server never'")
+
+
+class TestOnce:
+    """Most operations are told by two messages, and shown by one line."""
+
+    async def test_what_is_asked_and_answered(self, sit: Any, gateway: GatewayProcess) -> None:
+        ann, bob = sit("ann"), sit("bob")
+        async with connect(gateway, "server") as server:
+            server.tool("walk", lambda steps: {"x": steps})
+            await ann.sees("server joined")
+            ann.enter('/call server walk {"steps": 3}')
+            await ann.sees('result of server: {"x":3}')
+            await bob.sees('ann asks server: tools/call {"name":"walk","arguments":{"steps":3}}')
+            await bob.sees("server answers ann: ")
+            # Another program under the same name is answered elsewhere: this terminal shows what it hears.
+            request = {"kind": "mcp/request", "to": ["server"], "payload": {"method": "tools/list"}}
+            assert (await gateway.post("ann", request))[0] == 200
+            await ann.sees("ann asks server: tools/list")
+            await ann.sees("server answers ann: ")
+            assert "tools/call" not in ann.shown and ann.shown.count("server answers ann") == 1
+
+    def test_who_is_kicked_has_left(self, sit: Any) -> None:
+        ann, bob, agent = sit("ann"), sit("bob"), sit("agent")
+        ann.see("agent joined")
+        ann.enter("/kick bob too loud")
+        agent.see("ann kicked bob (too loud)")
+        assert bob.left() == 3
+        agent.enter("who is left")
+        agent.see("agent: who is left")
+        assert "bob left" not in agent.shown
+        again = sit("bob")
+        agent.see("+ bob joined")
+        again.enter("/quit")
+        agent.see("- bob left")
+
+    async def test_what_we_are_granted(self, sit: Any, gateway: GatewayProcess) -> None:
+        ann, bob = sit("ann"), sit("bob")
+        async with connect(gateway, "server") as server:
+            grant = await server.grant_capabilities("ann", [{"kind": "custom/*"}], reason="try it")
+            for person in (ann, bob):
+                await person.sees("server lets ann: custom/* (try it)")
+            await server.revoke_capabilities("ann", grant_id=grant)
+            for person in (ann, bob):
+                await person.sees(f"server takes from ann: what was granted as {grant}")
+            ann.enter("that was all")
+            await ann.sees("ann: that was all")
+            assert "grant-ack" not in ann.shown + bob.shown and "you may now do" not in ann.shown
+
+    def test_everything_is_shown_to_those_who_want_it(self, sit: Any) -> None:
+        ann = sit("ann", "--all")
+        ann.enter("/open all of it")
+        ann.see("ann stream/request {")
+        ann.see("ann opened stream-1: all of it")
 
 
 class TestCompletion:
@@ -263,7 +315,7 @@ class TestCompletion:
         two = sit("two words")
         ann.see("two words joined")
         ann.type("/ann\tmoves what moves\r")
-        ann.see("stream-1 is ready")
+        ann.see("/start moves makes it live")
         ann.type("/star\tmo\t\r")
         ann.see("stream-1 is live")
         ann.type("/grant str\tb\t\r")

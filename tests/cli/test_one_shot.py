@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.server
 import json
 import threading
@@ -121,9 +122,39 @@ class TestRights:
             assert done.out == f"{stream}: closed\n"
             await server.receive("stream/close", reason="over")
 
+    async def test_an_owner_without_a_socket_does_not_lose_the_right_in_silence(
+        self, gateway: GatewayProcess, shell: Shell
+    ) -> None:
+        stream = (await run(shell, "send", "--as", "server", "--kind", "stream/request", "--payload", "{}")).out.strip()
+        async with joined(gateway, "bob"):
+            done = await run(shell, "transfer", "--as", "server", stream, "bob", "--retain-write", code=1)
+            assert "server" in done.err and "the right to write" in done.err and "not connected" in done.err
+
+    def test_the_answer_is_looked_at(self, tmp_path: Path) -> None:
+        """Whatever a gateway makes of it: where the right was not kept, that is told."""
+        answer = {"status": "transferred", "stream_id": "s-1", "previous_owner": "server", "new_owner": "bob"}
+        for writers, code in ((["bob", "server"], 0), (["bob"], 1)):
+            with http_server({**answer, "authorized_writers": writers}) as url:
+                shell = Shell(tmp_path)
+                arguments = ("transfer", "--as", "server", "s-1", "bob", "--retain-write", "--url", url)
+                done = shell.run(*arguments, code=code, MEW_TOKEN="x")
+                assert done.out == f"s-1: transferred, owner: bob, writers: {', '.join(writers)}\n"
+                told = "server has not kept the right to write: it is not connected. bob can grant it"
+                assert (told in done.err) is (code == 1)
+                assert shell.run(*arguments[:-3], "--url", url, MEW_TOKEN="x").err == "", "nothing was to be kept"
+
     def test_what_is_refused(self, shell: Shell) -> None:
         assert "stream-999" in shell.run("grant", "--as", "server", "stream-999", "bob", code=1).err
         shell.run("close", "--as", "server", "nosuch", code=1)
+
+
+def test_a_missing_capability_is_named_with_the_way_to_it(shell: Shell) -> None:
+    """What an announcement takes has another name than the message."""
+    done = shell.run("join", "--as", "chatter", input="/announce x\n", code=1)
+    expected = "your capabilities do not allow stream/manage, which stream/announce takes: it can be granted by"
+    assert expected in done.out and "space.yaml" in done.out
+    done = shell.run("invite", "--as", "chatter", "friend", code=1)
+    assert "your capabilities do not allow space/invite: it can be granted by capability/grant" in done.err
 
 
 class TestPeople:
@@ -142,7 +173,7 @@ class TestPeople:
         ]
 
     def test_a_name_that_needs_quotes_in_an_address(self, shell: Shell) -> None:
-        name = "a/b %2F?c=ü"
+        name = "a b %2F?c=ü"
         token = shell.run("invite", "--as", "server", name, "--capability", "chat").out.strip()
         shell.run("send", "--as", name, "hello", MEW_TOKEN=token)
 
@@ -188,6 +219,13 @@ class TestLooking:
             assert line.split()[:5] == [stream, "shown", "server", "server", "everyone"]
             await run(shell, "close", "--as", "server", "shown")
 
+    def test_more_of_them_than_a_page_holds(self, tmp_path: Path) -> None:
+        names = [f"guest-{number}" for number in range(1_100)]
+        with running_gateway(space_config("alice", *names)) as gateway:
+            shell = Shell(tmp_path, gateway, "alice")
+            found = shell.run("status", "--as", "alice", "--json").json
+            assert {each["id"] for each in found["participants"]} == {"alice", *names}
+
     async def test_status(self, gateway: GatewayProcess, shell: Shell) -> None:
         async with joined(gateway, "bob"):
             alone = (await run(shell, "status")).out
@@ -222,11 +260,21 @@ class TestNoConnection:
 
 @pytest.fixture
 def other_server() -> Iterator[str]:
+    with http_server("<h1>It works!</h1>") as url:
+        yield url
+
+
+@contextlib.contextmanager
+def http_server(answer: object) -> Iterator[str]:
+    """One that answers everything with a text, or with JSON."""
+
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(b"<h1>It works!</h1>")
+            self.wfile.write((answer if isinstance(answer, str) else json.dumps(answer)).encode())
+
+        do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
             pass
@@ -266,6 +314,16 @@ class TestTokens:
         shell.run(*say, MEW_TOKEN="wrong", MEW_TOKEN_ALICE=good)
         file.write_text("wrong")
         shell.run(*say, MEW_TOKEN=good)
+
+        # Also in the workspace of a space file that is elsewhere, and of one in .mew.
+        file.unlink()
+        other = tmp_path / "other" / ".mew"
+        (other / "tokens").mkdir(parents=True)
+        (other / "space.yaml").write_text("{}")
+        (other / "tokens" / "alice.token").write_text(good)
+        shell.run(*say, MEW_SPACE_FILE=str(other / "space.yaml"))
+        (tmp_path / ".mew" / "space.yaml").write_text(json.dumps({"participants": {"alice": {"tokens": [good]}}}))
+        shell.run(*say)
 
         (tmp_path / "given").write_text(good)
         shell.run(*say, "--token-file", "given", MEW_TOKEN_ALICE="wrong")

@@ -194,6 +194,8 @@ def test_state_is_the_same_from_journal_and_warehouse(made: Made) -> None:
     at = str(len(made.sound.records) // 2)
     from_tables = run("state", "--space", "sound", "--warehouse", made.warehouse, "--at", at, "--json").json
     assert from_tables == run("state", "--space", "sound", "--data", made.data, "--at", at, "--json").json
+    for where in (("--warehouse", made.warehouse), ("--data", made.data)):
+        assert "say which by --space. There are flawed, sound" in run("state", *where, code=2).err
 
 
 @pytest.mark.long

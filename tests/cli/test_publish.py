@@ -166,6 +166,19 @@ class TestStreams:
         for options in (["--stream", "x", "--alias", "y"], ["--chunk-bytes", "5"], ["--rate", "0"], ["--raw", "."]):
             shell.run("publish", "--as", "server", *options, code=2)
 
+    def test_a_frame_that_is_too_large_is_told_as_that(self, shell: Shell) -> None:
+        """And not as a connection that was lost."""
+        done = shell.run("publish", "--as", "server", input=b"x" * (3 << 19), code=1)
+        assert "the message is larger than" in done.err and "1 frames were sent to" in done.err
+
+    def test_sizes_have_units(self, shell: Shell) -> None:
+        content = bytes(3000)
+        done = shell.run("publish", "--as", "server", "--raw", "--chunk-bytes", "1KiB", "--json", input=content)
+        assert done.json["sent"] == 3
+        done = shell.run("publish", "--as", "server", "--raw", "--chunk-bytes", "1 furlong", code=2)
+        assert "'1 furlong' is no size: expected a number of bytes, or one with kB" in done.err
+        assert "expected from 1 to" in shell.run("publish", "--as", "server", "--raw", "--chunk-bytes", "0", code=2).err
+
     async def test_frames_that_are_refused_on_the_way(self, gateway: GatewayProcess, shell: Shell) -> None:
         async with joined(gateway, "alice") as (alice,):
             stream = await alice.open_stream(auto_grant=["server"])

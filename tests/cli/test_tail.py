@@ -82,11 +82,11 @@ class TestFrames:
 
     async def test_text_cannot_steer_a_terminal(self, gateway: GatewayProcess, shell: Shell) -> None:
         async with joined(gateway, "server") as (server,):
-            async with tailing(shell, "--count", "3") as tail:
+            async with tailing(shell, "--count", "2") as tail:
                 stream = await server.open_stream()
                 await server.frame(stream, "\x1b]0;owned\x07\r\x9b2J")
                 await wait(tail.ends, 0)
-                assert len(tail.out) == 3 and tail.out[2].startswith(f"{stream} server: ")
+                assert len(tail.out) == 2 and tail.out[1].startswith(f"{stream} server: ")
                 assert not re.search(r"[\x00-\x1f\x7f-\x9f]", "".join(tail.out))
             await server.send("stream/close", {"stream_id": stream})
 
@@ -119,6 +119,40 @@ class TestFrames:
 
 
 class TestTheWholeSpace:
+    @pytest.mark.parametrize("options", [[], ["--all"]])
+    async def test_each_operation_is_told_once(self, gateway: GatewayProcess, shell: Shell, options: list[str]) -> None:
+        async with joined(gateway, "server", "bob") as (server, bob), tailing(shell, "--json", *options) as tail:
+            stream = await server.open_stream()
+            about = {"stream_id": stream, "participant_id": "bob"}
+            await server.send("stream/grant-write", about)
+            await server.send("stream/revoke-write", about)
+            await server.send("stream/revoke-read", about)
+            await server.send("stream/grant-read", about)
+            await server.send("stream/transfer-ownership", {"stream_id": stream, "new_owner": "bob"})
+            await bob.receive("stream/ownership-transferred")
+            await bob.send("stream/close", {"stream_id": stream})
+            await server.receive("stream/close")
+            await server.send("stream/announce", {"intent": "x"})
+            grant = await server.send("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "x"}]})
+            await bob.receive("capability/grant")
+            await bob.send("capability/grant-ack", {"status": "accepted"}, correlation_id=[grant])
+            await bob.send("chat", {"text": "the end"})
+            await wait(tail.wait_until, lambda: any("the end" in line for line in tail.out))
+            told = [each.get("kind", each["event"]) for each in tail.objects]
+            assert [each for each in told if "/" not in each] == [
+                *("stream-opened", "write-granted", "write-revoked", "read-revoked", "read-granted"),
+                *("ownership-transferred", "stream-closed", "stream-opened", "chat"),
+            ]
+            relayed = [each for each in told if "/" in each]
+            if not options:
+                assert relayed == ["capability/grant"], "which the gateway tells nobody else of"
+            else:
+                assert relayed == [
+                    *("stream/request", "stream/grant-write", "stream/revoke-write", "stream/revoke-read"),
+                    *("stream/grant-read", "stream/transfer-ownership", "stream/announce"),
+                    *("capability/grant", "capability/grant-ack"),
+                ]
+
     async def test_frames_and_events_in_the_order_of_the_space(self, gateway: GatewayProcess, shell: Shell) -> None:
         async with joined(gateway, "server") as (server,), tailing(shell, "--json") as tail:
             for number in range(50):
@@ -132,7 +166,7 @@ class TestTheWholeSpace:
             positions = [each["seq"] for each in found]
             assert positions == sorted(positions) and len(set(positions)) == len(positions)
             kinds = [each.get("event", "frame") for each in found]
-            order = ["received", "stream-opened", "frame", "chat", "stream-closed"]
+            order = ["stream-opened", "frame", "chat", "stream-closed"]
             assert kinds == order * 50 + ["chat"]
             (closed, *_) = [each for each in found if each.get("event") == "stream-closed"]
             assert closed["reason"] == "done" and closed["by"] == "server" and closed["how"] == "closed"

@@ -230,7 +230,10 @@ async def test_an_unknown_space_and_another_name(gateway: GatewayProcess) -> Non
 async def test_the_token_says_who_we_are(gateway: GatewayProcess) -> None:
     async with mewstream.connect(gateway.ws_url, token=token_of("dee")) as space:
         assert space.participant == "dee"
-        assert "dee" in repr(space)
+        assert repr(space) == "Space(participant='dee', connected)", "the name of the space is not known"
+    assert repr(space) == "Space(participant='dee', closed)"
+    async with enter(gateway, "dee", space="demo") as space:
+        assert repr(space) == "Space('demo', participant='dee', connected)"
 
 
 async def test_tokens_of_all_kinds(gateway: GatewayProcess) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tracemalloc
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from sdk_helping import Script, enter, eventually, scripted, until
 
 import mewstream
 from mewstream import (
+    AlreadyExists,
     ConnectionClosed,
     Format,
     FormatRequired,
@@ -28,6 +30,7 @@ from mewstream import (
 )
 from mewstream.client.connection import WRITE_BUFFER_BYTES
 from mewstream.client.errors import refusal
+from mewstream.client.format import format_of
 from mewstream.protocol.errors import PeerError
 from support import GatewayProcess
 
@@ -294,6 +297,34 @@ async def test_a_refused_frame_is_never_silent(gateway: GatewayProcess) -> None:
         await stream.close()
 
 
+async def test_formats_are_typed_and_can_be_read_like_mappings(gateway: GatewayProcess) -> None:
+    given = [
+        Format("point", schema=POINT, mime_type="application/json", description="where it is", extra={"unit": "m"}),
+        {"id": "plain", "encoding": "utf-8"},
+    ]
+    async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob:
+        async with ann.announce(formats=given) as mine:
+            point, plain = (await bob.stream(mine.id)).formats
+        assert (point.id, point.mime_type, point.description) == ("point", "application/json", "where it is")
+        assert (point.schema, point.extra) == (POINT, {"unit": "m"})
+        assert isinstance(point.schema_hash, str) and point.schema_hash
+        assert (plain.id, plain.schema, plain.schema_hash, plain.extra) == ("plain", None, None, {"encoding": "utf-8"})
+        assert (point["id"], point["unit"], point.get("nosuch"), plain.get("schema", 1)) == ("point", "m", None, 1)
+        assert dict(plain) == {"id": "plain", "encoding": "utf-8"} == {**plain}
+        with pytest.raises(KeyError):
+            plain["schema"]
+        with pytest.raises(AttributeError):
+            plain.id = "other"  # type: ignore[misc]
+        # What was read can be announced again: the hash is the gateway's, which makes its own.
+        async with bob.announce(formats=[point]) as again:
+            assert again.formats == [point]
+
+
+@pytest.mark.parametrize("strange", [{}, {"id": 7, "schema": "x", "mime_type": [], "schema_hash": None}])
+async def test_a_format_of_a_strange_gateway_is_a_format(strange: dict[str, Any]) -> None:
+    assert isinstance(format_of(strange), Format)
+
+
 def test_there_is_an_exception_for_every_code_of_the_wire() -> None:
     for kind in PeerError.__subclasses__():
         if kind is UnknownRefusal:
@@ -302,6 +333,9 @@ def test_there_is_an_exception_for_every_code_of_the_wire() -> None:
         assert type(made) is kind
         assert isinstance(made, mewstream.MewError)
         assert (str(made), made.code, made.details["stream_id"]) == ("because", kind.code, "s")
+    # A class of its own code is found however deep it stands; one that shares its code with another is that.
+    assert type(refusal({"error": AlreadyExists.code})).code == AlreadyExists.code
+    assert type(refusal({"error": UnauthorizedStreamWrite.code})) is UnauthorizedStreamWrite
     first, second = refusal({"error": "new_code"}), refusal({"error": "newer_code", "self": 1, "details": 2})
     assert (first.code, second.code) == ("new_code", "newer_code")
     assert isinstance(second, UnknownRefusal)
@@ -320,12 +354,48 @@ async def test_too_large(gateway: GatewayProcess) -> None:
         await ann.chat("small")
         stream = await ann.open_stream()
         await stream.send(b"x" * (3 << 20))
-        with pytest.raises(mewstream.FramesUnconfirmed) as caught:
+        # A connection that is cut in the middle of a message may be lost before it says why.
+        with pytest.raises((mewstream.LimitExceeded, mewstream.FramesUnconfirmed)) as caught:
             await stream.flush()
-        assert caught.value.count == 1
+        assert "the gateway takes" in str(caught.value), "the reason is told"
         await stream.send("small")
         await stream.flush()
         await stream.close()
+
+
+async def test_a_frame_that_is_too_large_is_told_by_the_next_call_on_its_stream(gateway: GatewayProcess) -> None:
+    """Not by a connection that is lost for no reason. The gateway names no stream, for it has not read the message."""
+    async with enter(gateway, "ann") as ann:
+        news = ann.events()
+        other, stream = await ann.open_stream(), await ann.open_stream()
+        await other.send("small")
+        await stream.send("x" * (3 << 19))
+        with pytest.raises(mewstream.LimitExceeded, match="larger than") as caught:
+            await stream.flush()
+        assert caught.value.details["limit"] == "message_bytes"
+        refused = await until(news, events.Refused)
+        assert refused.error.code == "limit_exceeded"
+
+        await stream.send("x" * (3 << 19))
+        await until(news, events.Refused)
+        with pytest.raises(mewstream.LimitExceeded):
+            await stream.send("the next")
+        with contextlib.suppress(mewstream.FramesUnconfirmed):
+            await stream.flush()
+        await stream.send("small again")
+        await stream.flush()
+        with contextlib.suppress(mewstream.FramesUnconfirmed):
+            await other.flush()
+
+
+async def test_a_request_that_is_too_large_fails_and_others_do_not(gateway: GatewayProcess) -> None:
+    async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob:
+        large = asyncio.create_task(ann.chat("x" * (3 << 19)))
+        fits = asyncio.create_task(ann.chat("y" * (1 << 18)))
+        with pytest.raises(mewstream.LimitExceeded, match="larger than"):
+            await large
+        assert len((await fits).payload["text"]) == 1 << 18
+        await bob.chat("still here")
 
 
 # -- back-pressure --------------------------------------------------------------------------------

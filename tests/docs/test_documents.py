@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import itertools
 import os
 import re
 import shlex
@@ -138,50 +139,93 @@ class TestTutorial:
     PAGE = "docs/tutorial.md"
 
     def test_a_newcomer_who_types_it_sees_what_it_says(self, tmp_path: Path) -> None:
-        """The commands, two people at real terminals, and then the Python, in the order of the page."""
-        assert ["mewstream", "init"] in commands(read(self.PAGE))
-        made = subprocess.run([*MEWSTREAM, "init"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        assert made.returncode == 0, made.stderr
+        """The commands, two people at real terminals, and then the Python, in the order of the page. Everything that
+        is shown is compared, and not only that something is among it."""
         gateway = ExampleGateway(tmp_path, "--data", "data", config=tmp_path / "space.yaml")
-        gateway.start()
-        environment = {**os.environ, "MEW_URL": gateway.ws_url, "COLUMNS": "120"}
-        people: dict[str, Person] = {}
+        newcomer = Newcomer(gateway)
         try:
-            for words in commands(read(self.PAGE)):
-                if words[:2] == ["mewstream", "join"]:
-                    name = words[-1]
-                    people[name] = Person(gateway, name, tmp_path / name, directory=tmp_path)
-                    people[name].see(f"joined as {name}")
-            for language, content in blocks(read(self.PAGE)):
-                if language in people:
-                    for line in content.splitlines():
-                        if line.startswith("> "):
-                            people[language].enter(line.removeprefix("> "))
-                        else:
-                            people[language].see(line)
-            expected = [content for _, content in blocks(read(self.PAGE)) if content.startswith("Streams:")]
-            listed = subprocess.run(
-                [*MEWSTREAM, "streams", "--as", "server"],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
-            assert words_of(listed.stdout) == words_of(expected[0]), listed.stderr
-            for person in people.values():
-                person.enter("/quit")
+            for (language, content), (next_language, says) in itertools.pairwise([*blocks(read(self.PAGE)), ("", "")]):
+                if language == "python":
+                    break
+                if language == "sh":
+                    newcomer.types(content.strip(), says if next_language == "" else None)
+                elif language in newcomer.people:
+                    newcomer.goes_on(language, content.splitlines())
+            for person in newcomer.people.values():
                 assert person.left() == 0
+                assert steady(person.screen) == newcomer.seen[person.name], person.name
             type_python(self.PAGE, gateway)
         finally:
-            for person in people.values():
-                person.close()
-            gateway.kill()
+            newcomer.leaves()
         assert "Traceback" not in gateway.log.read_text()
 
 
-def words_of(table: str) -> list[list[str]]:
-    return [line.split() for line in table.splitlines() if line.strip()]
+class Newcomer:
+    """Types what a page says, in a shell and at the terminals of ``mewstream join``."""
+
+    def __init__(self, gateway: ExampleGateway) -> None:
+        self.gateway = gateway
+        self.people: dict[str, Person] = {}
+        self.seen: dict[str, list[str]] = {}
+        """Name -> all that its terminal should show so far, but for the input line."""
+
+    def types(self, command: str, says: str | None) -> None:
+        """A command into a shell, which shows exactly what the page says."""
+        match shlex.split(command):
+            case ["mewstream", "serve", "--data", "data"]:
+                self.gateway.start()
+                assert says == f"mewstream listening on http://{ADDRESS}\n"
+            case ["mewstream", "join", "--as", name]:
+                directory = self.gateway.directory
+                self.people[name] = Person(self.gateway, name, directory / name, directory=directory)
+                self.seen[name] = []
+            case ["mewstream", *arguments]:
+                environment = {key: value for key, value in os.environ.items() if not key.startswith("MEW_")}
+                if self.gateway.port:
+                    environment["MEW_URL"] = self.gateway.ws_url
+                done = subprocess.run(
+                    [*MEWSTREAM, *arguments],
+                    cwd=self.gateway.directory,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                )
+                assert (done.returncode, done.stderr) == (0, ""), done
+                assert steady(done.stdout.splitlines()) == steady((says or "").splitlines()), command
+
+    def goes_on(self, name: str, lines: list[str]) -> None:
+        """What a terminal shows next: lines that somebody types, and lines that come by themselves."""
+        person, seen = self.people[name], self.seen[name]
+        is_lost = any("connection lost" in line for line in lines)
+        if is_lost and not any("connection lost" in line for each in self.seen.values() for line in each):
+            # Ctrl-C in the terminal of the gateway, and the same command again.
+            self.gateway.stop()
+            self.gateway.start()
+        for line in lines:
+            if line.startswith("> "):
+                person.enter(line.removeprefix("> "))
+            elif said := re.fullmatch(rf"12:00:00 {name}: (.*)", line):
+                person.enter(said[1])
+            seen.append(line)
+            if line == "> /quit":
+                return  # it is compared when the command has ended
+            # What others do may be there already, and the input line comes last.
+            person.sees_screen(lambda screen: steady(screen)[: len(seen)] == seen)
+
+    def leaves(self) -> None:
+        for person in self.people.values():
+            person.close()
+        self.gateway.kill()
+
+
+def steady(lines: list[str]) -> list[str]:
+    """With the times that the page shows in place of the real ones; without empty lines at the end."""
+    lines = [re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "2026-01-31T12:00:00.000000Z", line) for line in lines]
+    lines = [re.sub(r"^\d\d:\d\d:\d\d ", "12:00:00 ", line).rstrip() for line in lines]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
 
 
 MARK = "--- end of a block ---"
@@ -258,6 +302,11 @@ async def check_curl_commands(text: str, gateway: ExampleGateway) -> None:
             session.request(method, url, headers=headers, data=data) as response,
         ):
             assert response.status == 200, (words, await response.text())
+            answer = await response.json()
+            shown = [msgspec.json.decode(content) for language, content in blocks(text) if language == "json"]
+            assert not shown or {**answer, **dict.fromkeys(("id", "timestamp"))} in [
+                {**each, **dict.fromkeys(("id", "timestamp"))} for each in shown
+            ]
 
 
 def test_every_yaml_block_of_operations_is_a_configuration(tmp_path: Path) -> None:

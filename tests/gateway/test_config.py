@@ -162,6 +162,12 @@ def test_relative_config_paths_are_relative_to_cwd(files: Files) -> None:
     assert config.data == files.cwd / "sub" / "d"
 
 
+def test_limits_of_connections(files: Files) -> None:
+    config = files.load(BASE + "gateway: {connections: 500, connections_per_address: 20, idle_timeout: 0.5}")
+    assert (config.connections, config.connections_per_address, config.idle_timeout) == (500, 20, 0.5)
+    assert (files.load(BASE).connections, files.load(BASE).head_timeout) == (None, 10.0)
+
+
 def test_gateway_keys(files: Files) -> None:
     for name in ("cert.pem", "key.pem"):
         files.write("", name)
@@ -207,8 +213,102 @@ def test_gateway_logging(files: Files, section: str, history: bool, decisions: b
 
 
 @pytest.mark.parametrize(("value", "on"), [("true", True), ("TRUE", True), ("1", True), ("false", False), ("", False)])
-def test_envelope_history_by_environment(files: Files, value: str, on: bool) -> None:
-    assert files.space(BASE, {"ENVELOPE_HISTORY": value}).envelope_history is on
+def test_the_logs_by_environment(files: Files, value: str, on: bool) -> None:
+    history = files.space(BASE, {"ENVELOPE_HISTORY": value})
+    assert (history.envelope_history, history.capability_decisions) == (on, False)
+    decisions = files.space(BASE, {"CAPABILITY_DECISIONS": value})
+    assert (decisions.envelope_history, decisions.capability_decisions) == (False, on)
+
+
+def test_times_and_sizes_have_units_everywhere(files: Files) -> None:
+    config = files.load(
+        BASE
+        + """\
+mewstream:
+  limits: {message_bytes: 10MiB, schema_bytes: 32KiB, bytes_per_second: 1MB, frames_per_second: 30}
+  policies: {reconnect_grace: 15s, owner_leave_grace: 1m, suspend_for: "30", start_timeout: 1h}
+  delivery: {queue_bytes: 4 MiB, soft_queue_bytes: 1MiB, writer_pause: 250ms}
+gateway:
+  ping_interval: 30s
+  join_timeout: 1m
+  drain_seconds: 500ms
+  journal: {flush_interval: 10ms, segment_bytes: 64MiB, retention: {max_age: 7d, max_bytes: 10GB}}
+"""
+    )
+    space = config.spaces["demo"]
+    assert space.limits == Limits(
+        message_bytes=10 << 20, schema_bytes=32 << 10, bytes_per_second=1e6, frames_per_second=30.0
+    )
+    assert space.policies == Policies(
+        reconnect_grace=15.0, owner_leave_grace=60.0, suspend_for=30.0, start_timeout=3600.0
+    )
+    assert space.delivery == Delivery(queue_bytes=4 << 20, soft_queue_bytes=1 << 20, writer_pause=0.25)
+    assert (config.ping_interval, config.join_timeout, config.drain_seconds) == (30.0, 60.0, 0.5)
+    journal = config.journal
+    assert (journal.flush_interval, journal.segment_bytes) == (0.01, 64 << 20)
+    assert (journal.retention.max_age, journal.retention.max_bytes) == (604_800.0, 10**10)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("mewstream: {policies: {suspend_for: 7 days}}", ["policies.suspend_for: found '7 days'", "15m or 7d"]),
+        ("mewstream: {policies: {suspend_for: 10MiB}}", ["policies.suspend_for: found '10MiB'", "seconds"]),
+        ("mewstream: {limits: {id_bytes: 30s}}", ["limits.id_bytes: found '30s'", "bytes"]),
+        # A rate is a plain number, and so is a count.
+        ("mewstream: {limits: {frames_per_second: 10s}}", ["limits.frames_per_second: found `str`"]),
+        ("mewstream: {limits: {invitations: 10MB}}", ["limits.invitations: found `str`"]),
+        ("mewstream: {delivery: {writer_pause: -1s}}", ["delivery.writer_pause: found '-1s'"]),
+        ("gateway: {ping_interval: often}", ["gateway.ping_interval: found 'often'", "15m or 7d"]),
+        ("gateway: {ping_interval: 0s}", ["gateway.ping_interval: found 0", "more than 0"]),
+        ("gateway: {journal: {retention: {max_age: a week}}}", ["retention.max_age: found 'a week'", "7d"]),
+    ],
+)
+def test_a_mistake_in_a_unit_says_the_form(files: Files, text: str, parts: list[str]) -> None:
+    error = files.error(BASE + text)
+    for part in parts:
+        assert part in error, error
+
+
+# -- where relative paths start -------------------------------------------------------------------
+
+
+def test_paths_of_a_file_in_mew_start_at_the_directory_that_holds_it(files: Files) -> None:
+    (files.directory / "cert.pem").touch()
+    (files.directory / "key.pem").touch()
+    file = files.write(
+        HEAD
+        + "participants: {alice: {tokens: [x], output_log: logs/alice.jsonl}, bob: }\n"
+        + "gateway: {data: data, tls: {cert: cert.pem, key: key.pem}}",
+        ".mew/space.yaml",
+    )
+    files.write("of-bob", ".mew/tokens/bob.token")
+    # The same, from wherever it is started and however the file is named.
+    for cwd, name in (
+        (files.cwd, file),
+        (files.cwd, Path("../.mew/space.yaml")),
+        (files.directory, Path(".mew/space.yaml")),
+        (files.directory / ".mew", Path("space.yaml")),
+    ):
+        config = load_config([name], environ={}, cwd=cwd)
+        space = config.spaces["demo"]
+        alice, bob = space.participants.values()
+        assert space.workspace.resolve() == files.directory
+        assert alice.output_log is not None
+        assert alice.output_log.resolve() == files.directory / "logs" / "alice.jsonl"
+        assert bob.tokens == ("of-bob",)
+        assert config.data is not None and config.data.resolve() == files.directory / "data"
+        assert config.tls_cert is not None and config.tls_cert.resolve() == files.directory / "cert.pem"
+
+
+@pytest.mark.parametrize("name", ["space.yaml", "deep/space.yaml", ".mew/other.yaml", "x.mew/space.yaml"])
+def test_paths_of_any_other_file_start_beside_it(files: Files, name: str) -> None:
+    file = files.write(HEAD + "participants: {alice: {tokens: [x], output_log: a.jsonl}}\ngateway: {data: d}", name)
+    config = load_config([file], environ={}, cwd=files.cwd)
+    space = config.spaces["demo"]
+    assert space.workspace == file.parent
+    assert space.participants["alice"].output_log == file.parent / "a.jsonl"
+    assert config.data == file.parent / "d"
 
 
 def test_process_manager_keys_are_accepted_and_named(files: Files) -> None:
@@ -438,7 +538,7 @@ def participant(text: str) -> str:
         # settings
         (
             BASE + "mewstream: {limits: {message_bytes: big}}",
-            ["mewstream.limits.message_bytes: found `str`", "`int`"],
+            ["mewstream.limits.message_bytes: found 'big'", "a number of bytes, or one with kB", "10GB"],
         ),
         (
             BASE + "mewstream: {limits: {message_bytes: 0}}",
@@ -496,6 +596,19 @@ def participant(text: str) -> str:
         ),
         (BASE + "gateway: {ping_interval: 0}", ["gateway.ping_interval: found 0,", "more than 0"]),
         (BASE + "gateway: {join_timeout: .nan}", ["gateway.join_timeout"]),
+        *[
+            (BASE + f"gateway: {{{key}: {value}}}", [f"gateway.{key}: found", "at least 1"])
+            for key in ("connections", "connections_per_address", "unsent_http_bytes")
+            for value in ("0", "-5", "1.5", "true", f"0x{'f' * 100}", "[]")
+        ],
+        (BASE + "gateway: {connections: many}", ["gateway.connections: found a string", "at least 1"]),
+        (BASE + "gateway: {unsent_http_bytes: many}", ["gateway.unsent_http_bytes: found 'many'", "64KiB"]),
+        *[
+            (BASE + f"gateway: {{{key}: {value}}}", [f"gateway.{key}: found", "more than 0"])
+            for key in ("head_timeout", "idle_timeout", "body_timeout", "write_timeout")
+            for value in ("0", "-5")
+        ],
+        (BASE + "gateway: {head_timeout: soon}", ["gateway.head_timeout: found 'soon'", "500ms"]),
         (BASE + "gateway: {drain_seconds: -1}", ["gateway.drain_seconds", "at least 0"]),
         (BASE + "gateway: {drain_seconds: yes}", ["gateway.drain_seconds: found a boolean"]),
         (

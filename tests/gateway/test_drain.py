@@ -42,7 +42,7 @@ async def first_done(*waits: Callable[[], Awaitable[Any]]) -> int:
     return tasks.index(done.pop())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_everyone_is_told_in_codes_that_it_knows(number: signal.Signals) -> None:
     with running_gateway(config()) as gateway:
         async with joined(gateway, "alice") as (plain,), joined(gateway, "bob", extensions=["positions"]) as (ours,):

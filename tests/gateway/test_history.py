@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support import TIMEOUT, Client, GatewayProcess, Message, joined, running_gateway, space_config, token_of
 
@@ -113,7 +116,7 @@ async def test_what_was_refused_is_rejected(gateway: GatewayProcess) -> None:
     (rejected,) = [each for each in entries if each["event"] == "rejected"]
     assert list(rejected) == KEYS
     assert (rejected["id"], rejected["participant"], rejected["direction"]) == (id, "bob", "inbound")
-    assert rejected["metadata"]["error"] == "capability_violation"
+    assert rejected["metadata"]["error"] == rejected["metadata"]["reason"] == "capability_violation"
     told = [each for each in entries if each["event"] == "delivered" and each["envelope"]["kind"] == "system/error"]
     assert [each["participant"] for each in told] == ["bob"]
 
@@ -191,20 +194,6 @@ async def test_no_token_is_in_it(gateway: GatewayProcess) -> None:
         assert "token-of-" not in text, name
 
 
-async def test_capability_decisions(gateway: GatewayProcess) -> None:
-    async with joined(gateway, "bob") as (bob,):
-        await chat(bob)
-        id = await bob.send("mcp/request", {"method": "x"})
-        await bob.error("capability_violation", of=id)
-    decisions = await until(gateway, lambda entries: len(entries) >= 2, DECISIONS)
-    assert [(each["participant"], each["kind"], each["decision"]) for each in decisions] == [
-        ("bob", "chat", "allowed"),
-        ("bob", "mcp/request", "denied"),
-    ]
-    assert decisions[1]["error"] == "capability_violation"
-    assert {each["space_id"] for each in decisions} == {"demo"}
-
-
 async def test_the_file_may_be_rotated(gateway: GatewayProcess) -> None:
     path = gateway.directory / HISTORY
     async with joined(gateway, "alice") as (alice,):
@@ -232,6 +221,244 @@ async def test_each_has_its_own_switch(logging: dict[str, Any], files: list[str]
             await chat(alice)
         gateway.stop()
         assert [name for name in (HISTORY, DECISIONS) if (gateway.directory / name).exists()] == files
+
+
+@pytest.mark.parametrize("name", [".mew/space.yaml", "space.yaml"])
+async def test_the_files_are_below_the_workspace_wherever_the_gateway_is_started(tmp_path: Path, name: str) -> None:
+    workspace, elsewhere = tmp_path / "workspace", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    file = workspace / name
+    file.parent.mkdir(parents=True)
+    file.write_text(yaml.safe_dump(space_config("alice", gateway_logging=ON)))
+    gateway = GatewayProcess(elsewhere, options=("--config", str(file))).start()
+    try:
+        async with joined(gateway, "alice") as (alice,):
+            id = await chat(alice)
+    finally:
+        gateway.stop()
+    assert [each.name for each in elsewhere.iterdir()] == ["gateway.log"]
+    assert id in (workspace / HISTORY).read_text()
+    assert id in (workspace / DECISIONS).read_text()
+
+
+async def test_each_space_logs_below_its_own_workspace(tmp_path: Path) -> None:
+    """Those that share a workspace share the files."""
+    files = [
+        tmp_path / "lobby" / ".mew" / "space.yaml",
+        tmp_path / "arena" / "space.yaml",
+        tmp_path / "arena" / "2.yaml",
+    ]
+    for number, file in enumerate(files):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(space_config("alice", space=f"space-{number}", gateway_logging=ON)))
+    options = [word for file in files for word in ("--config", str(file))]
+    gateway = GatewayProcess(tmp_path, options=tuple(options)).start()
+    try:
+        for number in range(3):
+            async with joined(gateway, "alice", space=f"space-{number}") as (alice,):
+                await chat(alice)
+    finally:
+        gateway.stop()
+    assert not (tmp_path / ".mew").exists()
+    for name in (HISTORY, DECISIONS):
+        logged = {
+            directory: {json.loads(line)["space_id"] for line in (tmp_path / directory / name).read_text().splitlines()}
+            for directory in ("lobby", "arena")
+        }
+        assert logged == {"lobby": {"space-0"}, "arena": {"space-1", "space-2"}}
+
+
+# -- capability decisions -------------------------------------------------------------------------
+
+
+DECISION_KEYS = [
+    *("timestamp", "event", "envelope_id", "participant", "space_id", "result", "required_capability"),
+    *("matched_capability", "matched_source", "granted_capabilities", "metadata"),
+]
+
+
+@contextlib.contextmanager
+def judged(**capabilities: list[Any]) -> Iterator[GatewayProcess]:
+    """``alice`` may do everything, the others what is said."""
+    built = space_config("alice", *capabilities, capabilities=capabilities, gateway_logging=ON)
+    with running_gateway(built) as gateway:
+        yield gateway
+
+
+async def decisions_about(gateway: GatewayProcess, *ids: str) -> list[Message]:
+    """Of these envelopes, when the last of them is in the file."""
+
+    def found(entries: list[Message]) -> list[Message]:
+        return [each for each in entries if each.get("envelope_id") in ids]
+
+    entries = await until(gateway, lambda each: found(each) and found(each)[-1]["envelope_id"] == ids[-1], DECISIONS)
+    for entry in entries:
+        assert list(entry) == [key for key in DECISION_KEYS if key in entry], "in this order"
+        assert entry["event"] == "capability_check"
+        assert entry["space_id"] == "demo"
+        assert datetime.fromisoformat(entry["timestamp"]).tzinfo is not None
+    return found(entries)
+
+
+def told(entry: Message) -> tuple[Any, ...]:
+    return entry["result"], entry["required_capability"], entry.get("matched_capability"), entry.get("matched_source")
+
+
+async def test_a_check_says_what_was_required_and_what_matched() -> None:
+    tools = {"kind": "mcp/*", "payload": {"method": "tools/*"}}
+    with judged(bob=[{"kind": "chat"}, tools]) as gateway:
+        async with joined(gateway, "bob") as (bob,):
+            chatted = await chat(bob)
+            allowed = await bob.send("mcp/request", {"method": "tools/list"}, correlation_id=["p-1"])
+            refused = await bob.send("mcp/request", {"method": "prompts/list"})
+            await bob.error("capability_violation", of=refused)
+        entries = await decisions_about(gateway, chatted, allowed, refused)
+    assert [told(each) for each in entries] == [
+        ("allowed", "chat", {"kind": "chat"}, "static"),
+        ("allowed", "mcp/request", tools, "static"),
+        ("denied", "mcp/request", None, None),
+    ]
+    assert list(entries[0]) == DECISION_KEYS
+    for entry in entries:
+        assert entry["participant"] == "bob"
+        assert entry["granted_capabilities"] == [{"kind": "chat"}, tools]
+        assert entry["metadata"]["source"] == entry["metadata"]["transport"] == "websocket"
+    assert "correlation_id" not in entries[0]["metadata"]
+    assert entries[1]["metadata"]["correlation_id"] == ["p-1"]
+
+
+async def test_what_was_granted_at_run_time_is_dynamic() -> None:
+    with judged(bob=[{"kind": "chat"}]) as gateway:
+        async with joined(gateway, "alice", "bob") as (alice, bob):
+            grant = {"recipient": "bob", "capabilities": [{"kind": "mcp/request"}]}
+            granted = await alice.send("capability/grant", grant)
+            await bob.receive("capability/grant")
+            asked = await bob.send("mcp/request", {"method": "x"})
+            await alice.receive("mcp/request")
+        entries = await decisions_about(gateway, granted, asked)
+    assert [told(each) for each in entries] == [
+        ("allowed", "capability/grant", {"kind": "*"}, "static"),
+        ("allowed", "mcp/request", {"kind": "mcp/request"}, "dynamic"),
+    ]
+    assert entries[1]["granted_capabilities"] == [{"kind": "chat"}, {"kind": "mcp/request"}]
+
+
+async def test_what_needs_no_capability_is_implicit() -> None:
+    with judged(bob=[]) as gateway:
+        async with joined(gateway, "alice", "bob") as (alice, bob):
+            answered = await bob.send("mcp/response", {"result": 1}, correlation_id=["r-1"])
+            acknowledged = await bob.send("capability/grant-ack", {"status": "accepted"}, correlation_id=["g-1"])
+            stream = await alice.open_stream()
+            given = await alice.send("stream/transfer-ownership", {"stream_id": stream, "new_owner": "bob"})
+            await bob.receive("stream/ownership-transferred")
+            granted = await bob.send("stream/grant-write", {"stream_id": stream, "participant_id": "alice"})
+            await alice.receive("stream/write-granted")
+            closed = await bob.send("stream/close", {"stream_id": stream})
+            await alice.receive("stream/close")
+        entries = await decisions_about(gateway, answered, acknowledged, given, granted, closed)
+    assert [told(each) for each in entries] == [
+        ("allowed", "mcp/response", {"kind": "mcp/response"}, "implicit"),
+        ("allowed", "capability/grant-ack", {"kind": "capability/grant-ack"}, "implicit"),
+        *(
+            ("allowed", kind, {"kind": kind, "payload": {"stream_id": stream}}, "implicit")
+            for kind in ("stream/transfer-ownership", "stream/grant-write", "stream/close")
+        ),
+    ]
+    assert entries[0]["granted_capabilities"] == []
+
+
+async def test_a_check_of_another_kind_than_the_message() -> None:
+    announcing, managing = [{"kind": "stream/manage"}], [{"kind": "space/manage-streams"}]
+    with judged(bob=announcing, manager=managing, guest=[{"kind": "chat"}]) as gateway:
+        async with joined(gateway, "bob", "manager", "guest") as (bob, manager, guest):
+            announced = await bob.send("stream/announce", {"intent": "test"})
+            ready = await bob.receive("stream/ready")
+            stream = ready["payload"]["stream"]["stream_id"]
+            refused = await guest.send("stream/announce", {"intent": "test"})
+            await guest.error("capability_violation", of=refused)
+            taken = await guest.send("stream/close", {"stream_id": stream})
+            await guest.error("unauthorized", of=taken)
+            started = await guest.send("stream/start", {"stream": {"stream_id": stream}})
+            await guest.error("unauthorized", of=started)
+            closed = await manager.send("stream/close", {"stream_id": stream})
+            await bob.receive("stream/close")
+        entries = await decisions_about(gateway, announced, refused, taken, started, closed)
+    assert [(each["participant"], *told(each)) for each in entries] == [
+        ("bob", "allowed", "stream/manage", {"kind": "stream/manage"}, "static"),
+        ("guest", "denied", "stream/manage", None, None),
+        ("guest", "denied", "space/manage-streams", None, None),
+        ("guest", "denied", "stream/start", None, None),
+        ("manager", "allowed", "space/manage-streams", {"kind": "space/manage-streams"}, "static"),
+    ]
+
+
+async def test_one_who_gives_what_it_does_not_hold_may_grant_and_is_refused() -> None:
+    with judged(bob=[{"kind": "capability/*"}]) as gateway:
+        async with joined(gateway, "alice", "bob") as (_, bob):
+            grant = {"recipient": "alice", "capabilities": [{"kind": "space/kick"}]}
+            refused = await bob.send("capability/grant", grant)
+            await bob.error("capability_violation", of=refused)
+        entries = await decisions_about(gateway, refused)
+    assert [told(each) for each in entries] == [
+        ("allowed", "capability/grant", {"kind": "capability/*"}, "static"),
+        ("denied", "space/kick", None, None),
+    ]
+
+
+async def test_a_refusal_for_another_reason_is_no_denial() -> None:
+    """Checks come in an order: where the other participant is absent, the capability was there."""
+    with judged(bob=[{"kind": "space/kick"}]) as gateway:
+        async with joined(gateway, "bob") as (bob,):
+            absent = await bob.send("space/kick", {"participant_id": "alice"})
+            await bob.error("participant_not_found", of=absent)
+            malformed = await bob.send("space/kick", {})
+            await bob.error("validation_error", of=malformed)
+            forged = await bob.send("system/welcome", {})
+            await bob.error("reserved_kind", of=forged)
+            last = await bob.send("mcp/response", {})
+            await bob.receive("mcp/response")
+        entries = await decisions_about(gateway, absent, malformed, forged, last)
+    assert [(each["envelope_id"], *told(each)[:2]) for each in entries] == [
+        (absent, "allowed", "space/kick"),
+        (last, "allowed", "mcp/response"),
+    ]
+
+
+async def test_over_http_the_source_is_the_api() -> None:
+    with judged() as gateway:
+        await gateway.post("alice", {"id": "posted", "kind": "chat", "payload": {"text": "hi"}})
+        (entry,) = await decisions_about(gateway, "posted")
+    assert entry["metadata"] == {"source": "http_api", "transport": "http"}
+
+
+async def test_frames_are_not_among_the_decisions() -> None:
+    with judged(bob=[{"kind": "chat"}]) as gateway:
+        async with joined(gateway, "alice", "bob") as (alice, bob):
+            stream = await alice.open_stream()
+            await alice.frame(stream, "x")
+            data = {"stream": {"stream_id": stream}, "sequence": 1, "content": 1}
+            await alice.send("stream/data", data)
+            await bob.frame(stream, "y")
+            await bob.error("unauthorized_stream_write")
+            refused = await bob.send("stream/data", data)
+            await bob.error("unauthorized_stream_write", of=refused)
+            await chat(bob)
+        entries = await until(gateway, lambda each: each and each[-1]["required_capability"] == "chat", DECISIONS)
+    assert [each["required_capability"] for each in entries] == ["stream/request", "chat"]
+
+
+async def test_an_entry_is_bounded_however_long_the_lists_are() -> None:
+    """Whoever grants chooses how long a list is, and it would be repeated for every message."""
+    many = [{"kind": "chat", "payload": {"text": f"{number}-{'x' * 400}"}} for number in range(60)]
+    with judged(bob=[*many, {"kind": "mcp/*"}]) as gateway:
+        async with joined(gateway, "bob") as (bob,):
+            correlated = [f"c-{number}" for number in range(1000)]
+            id = await bob.send("mcp/request", {"method": "x"}, correlation_id=correlated)
+            await bob.receive("mcp/request")
+        (entry,) = await decisions_about(gateway, id)
+    assert len(json.dumps(entry)) < 8192
+    assert entry["granted_capabilities"] == many[: len(entry["granted_capabilities"])]
+    assert told(entry) == ("allowed", "mcp/request", {"kind": "mcp/*"}, "static")
 
 
 def _has_chat_of(participant: str) -> Callable[[list[Message]], bool]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support import TIMEOUT, GatewayProcess, Message, joined, running_gateway, space_config
 
@@ -244,3 +245,22 @@ async def test_a_file_that_cannot_be_written_disturbs_nobody(gateway: GatewayPro
         path.rmdir()
         await alice.send("chat", {"text": "writable again"})
         await until(path, lambda lines: texts(lines)[-1:] == ["writable again"])
+
+
+@pytest.mark.parametrize("name", [".mew/space.yaml", "space.yaml"])
+async def test_its_path_starts_at_the_workspace_wherever_the_gateway_is_started(tmp_path: Path, name: str) -> None:
+    workspace, elsewhere = tmp_path / "workspace", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    file = workspace / name
+    file.parent.mkdir(parents=True)
+    config = space_config("alice", "robot")
+    config["participants"]["robot"] |= {"auto_connect": True, "output_log": "logs/robot.jsonl"}
+    file.write_text(yaml.safe_dump(config))
+    gateway = GatewayProcess(elsewhere, options=("--config", f"../workspace/{name}")).start()
+    try:
+        async with joined(gateway, "alice") as (alice,):
+            await alice.send("chat", {"text": "hello robot"})
+            await until(workspace / "logs" / "robot.jsonl", lambda lines: texts(lines) == ["hello robot"])
+    finally:
+        gateway.stop()
+    assert [each.name for each in elsewhere.iterdir()] == ["gateway.log"]

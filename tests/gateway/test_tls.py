@@ -15,8 +15,9 @@ import aiohttp
 import pytest
 import trustme
 import yaml
+from raw_socket import RawSocket
 
-from support import Client, GatewayProcess, space_config, token_of
+from support import TIMEOUT, Client, GatewayProcess, space_config, token_of
 
 #: Begins the ids of a client's envelopes: the gateway is shared, and a repeated id would be a repetition.
 _numbers = itertools.count()
@@ -123,6 +124,57 @@ async def test_a_client_that_does_not_trust_it_disturbs_nobody(
         await Client.connect(f"wss://localhost:{gateway.port}/", ssl=ssl.create_default_context())
     alice = await enter(gateway, certificates, "alice")
     await alice.close()
+
+
+class TestFront:
+    """What holds for plain connections holds for these, from before their handshake on."""
+
+    @pytest.fixture
+    def impatient(self, certificates: Certificates, tmp_path: Path) -> Iterator[GatewayProcess]:
+        files = {"cert": str(certificates.cert), "key": str(certificates.key)}
+        settings = {"tls": files, "head_timeout": 0.5, "connections": 8, "connections_per_address": 8}
+        gateway = GatewayProcess(tmp_path, space_config("alice", gateway={"drain_seconds": 0, **settings})).start()
+        yield gateway
+        gateway.stop()
+
+    @pytest.mark.parametrize(
+        "hello", [b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40)]
+    )
+    async def test_a_handshake_that_does_not_end(self, impatient: GatewayProcess, hello: bytes) -> None:
+        async with await RawSocket.open(impatient.port) as raw:
+            await raw.send(hello)
+            await raw.read_all(3 * TIMEOUT)
+
+    async def test_connections_count_before_their_handshake(
+        self, impatient: GatewayProcess, certificates: Certificates
+    ) -> None:
+        silent = [await RawSocket.open(impatient.port) for _ in range(8)]
+        with pytest.raises(OSError):
+            await Client.connect(f"wss://localhost:{impatient.port}/", ssl=certificates.trust)
+        for raw in silent:
+            await raw.read_all(3 * TIMEOUT)
+            raw.sock.close()
+        client = await Client.connect(f"wss://localhost:{impatient.port}/", ssl=certificates.trust)
+        await client.close()
+
+    async def test_an_upgrade_after_requests_and_large_answers(
+        self, gateway: GatewayProcess, certificates: Certificates
+    ) -> None:
+        bob = await enter(gateway, certificates, "bob")
+        stream = await bob.open_stream()
+        for _ in range(5):
+            await bob.frame(stream, "x" * 900_000)
+        await bob.settle()
+        await bob.close()
+        connector = aiohttp.TCPConnector(limit=1, ssl=certificates.trust)
+        base = f"https://localhost:{gateway.port}"
+        headers = {"Authorization": f"Bearer {token_of('alice')}"}
+        async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+            for _ in range(3):
+                async with session.get(f"{base}/participants/alice/messages?since=1") as response:
+                    assert len((await response.json())["messages"]) > 4
+            async with session.ws_connect(f"{base}/ws") as ws:
+                assert (await ws.receive_json())["kind"] == "system/welcome"
 
 
 class TestMistakes:

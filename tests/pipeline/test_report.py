@@ -18,6 +18,7 @@ from warehouses import START, Rows, both, session, tables
 
 from mewstream.pipeline.report import write_report
 from mewstream.pipeline.report.data import MOST_BUCKETS, MOST_ROWS, TOP_STREAMS, TOP_WRITERS, Span, collect
+from mewstream.pipeline.report.look import lasting
 from mewstream.pipeline.report.page import page
 
 FIGURES = {
@@ -112,6 +113,37 @@ def test_the_numbers_are_those_of_the_tables(spark: SparkSession) -> None:
         ("character-server", 4, 0),
         ("player1", 12, 3),
     }
+
+
+def test_the_peak_is_the_highest_point_of_the_picture(spark: SparkSession) -> None:
+    """The same unit and the same steps as in the picture above it, and the column says which."""
+    data = collect(tables(spark, session(seed=2, streams=3)))
+    text = page(data, generated=0)
+    assert data.span is not None
+    step = lasting(data.span.step)
+    assert f'<th class="number">peak rate in {step}</th>' in text
+    assert f"counted in steps of {step}" in text
+    drawn = figures_in(text)["rates"]
+    assert drawn["layout"]["yaxis"]["title"]["text"] == f"frames/s, in {step}"
+    for stream, trace in zip(data.streams, drawn["data"], strict=True):
+        assert stream["peak_rate"] == max(trace["y"]) > 0
+        assert f'<td class="number">{stream["peak_rate"]:,.4g}/s</td>' in text
+
+
+def test_refusals_add_up(spark: SparkSession) -> None:
+    """A record may sum up a flood, and the audit judges records: the tile says how the numbers belong together."""
+    rows = session(seed=2, streams=3)
+    refused = rows["refusals"]
+    [summary] = rows["space_summary"]
+    total, records = sum(each["count"] for each in refused), len(refused)
+    assert total > records > 5
+    summary |= {"refusals": total, "refusals_judged": records - 5, "refusals_not_judged": 2}
+    text = page(collect(tables(spark, rows)), generated=0)
+    tile = f"<b>{total}</b><span>refusals, in {records} records: {records - 5} judged, 5 not</span>"
+    assert tile in text
+    assert f"and {records - 5} records of refusals were judged" in text
+    assert "The log is not enough to judge 2 records of refusals." in text
+    assert "3 records of refusals of other messages than those about streams are not judged." in text
 
 
 def test_latency_percentiles_are_those_of_the_frames(spark: SparkSession) -> None:
@@ -239,11 +271,52 @@ def test_any_length_of_time_is_some_buckets(length: int) -> None:
 # -- a real browser -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", ["plain", "many", "hostile", "empty"])
-def test_a_browser_draws_it(spark: SparkSession, tmp_path: Path, case: str) -> None:
+def in_browser(page: Path) -> subprocess.CompletedProcess[str]:
+    """What a browser makes of a page: the elements, and what it says."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
+    return subprocess.run(
+        [
+            *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+            *("--enable-logging=stderr", f"--user-data-dir={page.parent / 'profile'}", "--window-size=1300,1000"),
+            *("--virtual-time-budget=15000", "--dump-dom", page.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+
+def test_a_few_frames_are_seen(spark: SparkSession, tmp_path: Path) -> None:
+    """Thirteen frames within a moment, in a lane of their own, right after the grant: a bar of some pixels, with no
+    mark upon it."""
+    rows = session(seed=1)
+    granted = next(each for each in rows["authorizations"] if each["stream_id"] == "stream-1")
+    moment = granted["from_ts"]
+    rows["authorizations"].append({**granted, "participant": "old-sensor", "right": "write", "given_how": "grant"})
+    rows["frames"] += [
+        {**rows["frames"][0], "seq": 10**6 + place, "stream_id": "stream-1", "sender": "old-sensor", "ts": moment}
+        for place in range(13)
+    ]
+    text = written(spark, rows, tmp_path / "report.html")
+    traces = figures_in(text)["timeline"]["data"]
+    lane = next(each for each in traces if each.get("name") == "old-sensor" and "wrote 13 frames" in str(each))
+    assert lane["marker"]["line"] == {"width": 3, "color": lane["marker"]["color"]}
+    # The bar is within half its height of the middle of the lane, the mark of the grant stands above that.
+    [y], [height] = lane["y"], lane["width"]
+    grants = next(each for each in traces if each.get("name") == "grant")
+    above = min(y - each for each in grants["y"] if abs(y - each) < 0.5)
+    assert above > height / 2
+    drawn = in_browser(tmp_path / "report.html").stdout
+    timeline = drawn[drawn.index('id="timeline"') : drawn.index("<h2>Rates</h2>")]
+    bars = re.findall(r'<path d="M[^"]*Z"[^>]*stroke-width: 3px[^>]*>', timeline)
+    assert len(bars) == sum(len(each["y"]) for each in traces if "wrote" in str(each.get("customdata")))
+
+
+@pytest.mark.parametrize("case", ["plain", "many", "hostile", "empty"])
+def test_a_browser_draws_it(spark: SparkSession, tmp_path: Path, case: str) -> None:
     rows: Rows = {
         "plain": lambda: session(seed=1),
         "many": lambda: session(seed=2, streams=50, people=tuple(f"participant-{place}" for place in range(50))),
@@ -251,17 +324,7 @@ def test_a_browser_draws_it(spark: SparkSession, tmp_path: Path, case: str) -> N
         "empty": dict,
     }[case]()
     text = written(spark, rows, tmp_path / "report.html")
-    done = subprocess.run(
-        [
-            *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-            *("--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,1000"),
-            *("--virtual-time-budget=15000", "--dump-dom", (tmp_path / "report.html").as_uri()),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    done = in_browser(tmp_path / "report.html")
     said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert not said
     expected = figures_in(text)

@@ -23,13 +23,23 @@ async def health(who: Who) -> dict[str, Any]:
 
 
 async def participants(who: Who) -> list[dict[str, Any]]:
-    answer = await _ask(who, "GET", "/participants")
-    return list(answer.get("participants") or ())
+    return await _all_pages(who, "participants")
 
 
 async def streams(who: Who) -> list[dict[str, Any]]:
-    answer = await _ask(who, "GET", "/streams")
-    return list(answer.get("streams") or ())
+    return await _all_pages(who, "streams")
+
+
+async def _all_pages(who: Who, name: str) -> list[dict[str, Any]]:
+    """A page ends with ``next``, which the next page comes after."""
+    found: list[dict[str, Any]] = []
+    after: str | None = None
+    while True:
+        answer = await _ask(who, "GET", f"/{name}", after=after)
+        found += answer.get(name) or ()
+        after = answer.get("next")
+        if after is None:
+            return found
 
 
 async def post(who: Who, kind: str, payload: Mapping[str, Any], *, to: list[str] | None = None) -> dict[str, Any]:
@@ -41,7 +51,13 @@ async def post(who: Who, kind: str, payload: Mapping[str, Any], *, to: list[str]
 
 
 async def _ask(
-    who: Who, method: str, path: str, *, body: dict[str, Any] | None = None, with_token: bool = True
+    who: Who,
+    method: str,
+    path: str,
+    *,
+    body: dict[str, Any] | None = None,
+    with_token: bool = True,
+    after: str | None = None,
 ) -> dict[str, Any]:
     url = yarl.URL(who.http_url + path, encoded=True)  # or a quoted slash would become one
     headers = {"Authorization": f"Bearer {who.token()}"} if with_token else {}
@@ -51,7 +67,7 @@ async def _ask(
             session.request(
                 method,
                 url,
-                params={"space": who.space} if who.space else None,
+                params={name: value for name, value in (("space", who.space), ("after", after)) if value},
                 headers=headers,
                 data=msgspec.json.encode(body) if body is not None else None,
                 allow_redirects=False,

@@ -38,9 +38,9 @@ def audit(warehouse: Path, spaces: tuple[str, ...], as_json: bool) -> None:
       mewstream audit --warehouse ./warehouse
       mewstream audit --warehouse ./warehouse --space demo --json
     """
-    from pyspark.sql import functions as F
-
     with warehouse_session(warehouse) as (spark, opened):
+        from pyspark.sql import functions as F
+
         summaries, findings = opened.table(spark, "space_summary"), opened.table(spark, "audit")
         if spaces:
             summaries, findings = (each.where(F.col("space").isin(*spaces)) for each in (summaries, findings))

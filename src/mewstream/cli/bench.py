@@ -24,6 +24,7 @@ from mewstream.bench.rate import Rate
 from mewstream.bench.roster import Needs, Roster, roster_of_files, roster_of_template
 from mewstream.bench.target import Remote, Spawned, Target, our_gateway
 from mewstream.cli.output import complain, print_json, print_table, quietly
+from mewstream.cli.values import size_in_bytes, time_span
 
 _REFUSED, _NO_CONNECTION = 1, 3
 _ROUNDS_OF_A_COMPARISON = 5
@@ -181,7 +182,12 @@ _COMMON = (
 )
 
 _seconds = click.option(
-    "--seconds", type=click.FloatRange(0.1), default=3.0, show_default=True, help="How long each run sends."
+    "--seconds",
+    callback=time_span(least=0.1),
+    metavar="TIME",
+    default="3",
+    show_default=True,
+    help="How long each run sends: 3, 10s, 2m.",
 )
 _workers = click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that read for the readers."
@@ -191,7 +197,12 @@ _binary = click.option("--binary", is_flag=True, help="Send binary frames instea
 
 def _size(least: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
-        "--size", type=click.IntRange(least), default=100, show_default=True, help="Bytes of data in a frame."
+        "--size",
+        callback=size_in_bytes(least=least),
+        metavar="SIZE",
+        default="100",
+        show_default=True,
+        help="Bytes of data in a frame: 100, 4KiB.",
     )
 
 
@@ -338,7 +349,12 @@ def join(joiners: int, streams: int, concurrency: int, bystanders: int, listener
 @click.option("--connections", type=click.IntRange(1), default=1000, show_default=True, help="How many.")
 @click.option("--spaces", type=click.IntRange(1), default=10, show_default=True, help="Over which they are spread.")
 @click.option(
-    "--seconds", type=click.FloatRange(0.1), default=3.0, show_default=True, help="For which they are left alone."
+    "--seconds",
+    callback=time_span(least=0.1),
+    metavar="TIME",
+    default="3",
+    show_default=True,
+    help="For which they are left alone: 3, 10s, 2m.",
 )
 @_measured
 def idle(connections: int, spaces: int, seconds: float) -> Measurement:

@@ -19,6 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from mewstream.cli.installing import how_to_install
+
 Level = Literal["ok", "warn", "missing"]
 
 OLDEST_PYTHON = (3, 11)
@@ -62,7 +64,7 @@ def _packages() -> Iterator[Finding]:
     try:
         required = metadata.requires("mewstream") or []
     except metadata.PackageNotFoundError:
-        yield Finding("mewstream", "missing", "not installed", f"run: {sys.executable} -m pip install mewstream")
+        yield Finding("mewstream", "missing", "not installed", how_to_install())
         return
     yield Finding("mewstream", "ok", metadata.version("mewstream"))
     good = []
@@ -161,8 +163,7 @@ def _spark() -> Finding:
     try:
         return Finding("pyspark", "ok", metadata.version("pyspark"))
     except metadata.PackageNotFoundError:
-        remedy = f"for the pipeline run: {sys.executable} -m pip install 'mewstream[spark]'"
-        return Finding("pyspark", "warn", "not installed", remedy)
+        return Finding("pyspark", "warn", "not installed", f"for the pipeline, {how_to_install('spark')}")
 
 
 def _java() -> Finding:

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 class Entry(NamedTuple):
     target: str
-    """``module:attribute`` of the click command, below ``mewstream.cli``."""
+    """``module:attribute`` of the click command, below ``mewstream.cli``; one elsewhere has its full name."""
     summary: str
     """For ``mewstream --help``, which must not import the command to ask."""
 
@@ -53,6 +53,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "query": Entry("query:query", "Ask the tables something, in SQL."),
         "audit": Entry("audit:audit", "Tell whether everything that happened was allowed."),
         "report": Entry("report:report", "Write a page with pictures of what happened."),
+        "demo": Entry("mewstream.demo.__main__:demo", "Play a session, and show what the pipeline makes of it."),
     },
     "The shell": {
         "completion": Entry("completion:completion", "Let a shell complete what you type."),
@@ -70,7 +71,8 @@ class LazyCommands(MutableMapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._loaded:
             module, _, attribute = self._entries[name].target.partition(":")
-            command = getattr(importlib.import_module(f"mewstream.cli.{module}"), attribute)
+            full_name = module if module.startswith("mewstream.") else f"mewstream.cli.{module}"
+            command = getattr(importlib.import_module(full_name), attribute)
             assert isinstance(command, click.Command)
             self._loaded[name] = command
         return self._loaded[name]

@@ -44,7 +44,7 @@ def frame_json(frame: Frame) -> bytes:
 
 def frame_text(frame: Frame, *, colours: bool = False) -> str:
     data = frame.data.decode(errors="backslashreplace") if frame.is_text else f"({len(frame)} bytes)"
-    stream, writer = printable(frame.stream), printable(frame.writer or "?")
+    stream, writer = printable(frame.stream), printable(frame.writer or "somebody")
     if colours:
         stream, writer = click.style(stream, fg="cyan"), click.style(writer, bold=True)
     return f"{stream} {writer}: {printable(data)}"

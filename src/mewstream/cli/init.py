@@ -62,6 +62,7 @@ defaults:
     - kind: mcp/withdraw
     - kind: mcp/reject
     - kind: stream/request     # may open streams
+    - kind: stream/manage      # may announce streams, and start them later
 
 # The whole gateway; options of `mewstream serve` override it. The values are the defaults.
 #gateway:

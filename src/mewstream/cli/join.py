@@ -28,8 +28,14 @@ if TYPE_CHECKING:
     help="Where typed lines are kept for the arrow keys; /dev/null keeps none.  "
     "[default: mewstream/history in $XDG_STATE_HOME or ~/.local/state]",
 )
+@click.option(
+    "--all",
+    "shows_all",
+    is_flag=True,
+    help="A line for every message: also requests that the gateway answers to everyone, and acknowledgements.",
+)
 @quietly
-def join(who: Who, history: Path | None) -> None:
+def join(who: Who, history: Path | None, shows_all: bool) -> None:
     """Take part in a space: chat, see what happens, and act by slash commands.
 
     What you type is said to everyone; what begins with a slash is a command: /help lists them. Tab
@@ -50,12 +56,12 @@ def join(who: Who, history: Path | None) -> None:
     from mewstream.cli.terminal.screen import restored_terminal
 
     with restored_terminal():
-        has_failed = run(_join(who, history))
+        has_failed = run(_join(who, history, shows_all))
     if has_failed:
         sys.exit(1)
 
 
-async def _join(who: Who, history: Path | None) -> bool:
+async def _join(who: Who, history: Path | None, shows_all: bool) -> bool:
     """Whether a line of a script failed. On a terminal the person has seen it."""
     from mewstream.cli.terminal.completion import LineCompleter
     from mewstream.cli.terminal.conversation import Conversation
@@ -64,7 +70,7 @@ async def _join(who: Who, history: Path | None) -> bool:
 
     async with who.connect() as space:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            conversation = Conversation(Session(space, Pipes()))
+            conversation = Conversation(Session(space, Pipes(), shows_all=shows_all))
             await conversation.run()
             return conversation.has_failed
         terminal = Terminal(
@@ -72,7 +78,7 @@ async def _join(who: Who, history: Path | None) -> bool:
             on_interrupt=lambda: conversation.interrupt(),
             history=_private(history or _default_history()),
         )
-        session = Session(space, terminal)
+        session = Session(space, terminal, shows_all=shows_all)
         terminal.completer = LineCompleter(session)
         conversation = Conversation(session)
         await conversation.run()

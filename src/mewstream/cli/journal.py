@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from mewstream.cli.journal_output import data_option, open_reader
 from mewstream.cli.journal_records import cat, export
 from mewstream.cli.output import complain, print_table, progress, quietly
-from mewstream.cli.values import age, size
+from mewstream.cli.values import size_in_bytes, time_span
 from mewstream.gateway.identity import InvitedTokens
 from mewstream.journal.erase import ERASED, erase, refuse_damaged, survey
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
@@ -229,9 +229,14 @@ def verify(data: Path) -> None:
 
 @journal.command()
 @data_option
-@click.option("--max-age", metavar="AGE", callback=age, help="Remove what is older: 12h, 7d, 2w.")
 @click.option(
-    "--max-bytes", metavar="SIZE", callback=size, help="Remove the oldest until so much is left: 500MB, 10GB."
+    "--max-age", metavar="AGE", callback=time_span(needs_unit=True), help="Remove what is older: 12h, 7d, 2w."
+)
+@click.option(
+    "--max-bytes",
+    metavar="SIZE",
+    callback=size_in_bytes(),
+    help="Remove the oldest until so much is left: 500MB, 10GiB.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would go. May be used while the gateway runs.")
 @quietly

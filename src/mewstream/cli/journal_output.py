@@ -1,12 +1,23 @@
-"""What the commands of ``mewstream journal`` share."""
+"""What the commands that read a journal share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
+import pyarrow.compute as pc
 
+from mewstream.cli.output import complain, printable
+from mewstream.journal.erase import ERASED
+from mewstream.journal.export import Scan, Selection
+from mewstream.journal.local import read_snapshot, snapshot_files
 from mewstream.journal.reader import JournalReader
+from mewstream.protocol import records
+
+#: So many names an error lists.
+_NAMED = 20
 
 data_option = click.option(
     "--data",
@@ -21,3 +32,61 @@ def open_reader(data: Path) -> JournalReader:
     reader = JournalReader(data / "journal")
     reader.identity()
     return reader
+
+
+def record_names() -> list[str]:
+    """Of all records that a journal may have."""
+    return sorted({ERASED, *(str(each.__struct_config__.tag) for each in records.AnyRecord.__args__)})
+
+
+def spaces_in(reader: JournalReader) -> list[str]:
+    """The spaces of a journal: those of the newest snapshot of each partition, and of what came after it."""
+    identity = reader.identity()
+    found: set[str] = set()
+    for number in range(identity.partitions):
+        start = 0
+        for file in reversed(snapshot_files(Path(reader.directory(number)))):
+            try:
+                start, states = read_snapshot(file, identity.id)
+            except (OSError, ValueError):
+                continue  # a snapshot helps, and is no more than that
+            found.update(states)
+            break
+        for batch in reader.batches(number, start):
+            kept = batch.rows.filter(pc.not_equal(batch.rows.column("record"), ERASED))
+            found.update(pc.unique(kept.column("space")).to_pylist())
+    return sorted(found)
+
+
+def tell_of_unknown_names(
+    reader: JournalReader,
+    *,
+    spaces: tuple[str, ...],
+    streams: tuple[str, ...],
+    kinds: tuple[str, ...],
+    senders: tuple[str, ...],
+    **others: Any,
+) -> None:
+    """Where nothing was found: names that the journal has never had are told on stderr, with those that it has. It is
+    no error: a space, a stream or a sender may be there tomorrow."""
+    asked = {"space": spaces, "stream_id": streams, "kind": kinds, "sender": senders}
+    asked = {column: names for column, names in asked.items() if names}
+    known: dict[str, set[str]] = {column: set() for column in asked}
+    if not asked:
+        return
+    for chosen in Scan(reader, Selection()).read():
+        for column, had in known.items():
+            had.update(filter(None, pc.unique(chosen.batch.column(column)).to_pylist()))
+    for column, names in asked.items():
+        had = known[column]
+        for name in names:
+            is_known = any(each.startswith(name[:-1]) for each in had) if name.endswith("*") else name in had
+            if not is_known:
+                what = column.removesuffix("_id")
+                complain(f"there is no record of the {what} {printable(name)!r}: there are {listed(had)}")
+
+
+def listed(names: Iterable[str]) -> str:
+    found = sorted(map(printable, names))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return (", ".join(found[:_NAMED]) or "none") + more

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import msgspec
 
-from mewstream.cli.journal_output import data_option, open_reader
+from mewstream.cli.journal_output import data_option, open_reader, record_names, tell_of_unknown_names
 from mewstream.cli.output import complain, printable, quietly
 from mewstream.cli.values import moment
 from mewstream.journal.errors import CorruptJournal, JournalError
@@ -33,7 +33,14 @@ _FILTERS = [
     click.option("--stream", "streams", multiple=True, metavar="ID", help="Only this stream, such as stream-1."),
     click.option("--kind", "kinds", multiple=True, help="Only this kind; 'stream/*' is all that begin so."),
     click.option("--sender", "senders", multiple=True, metavar="ID", help="Only what this participant caused."),
-    click.option("--record", "records", multiple=True, help="Only such records: frame, joined, write-granted, ..."),
+    click.option(
+        "--record",
+        "records",
+        multiple=True,
+        metavar="RECORD",
+        type=click.Choice(record_names()),
+        help="Only such records: frame, joined, write-granted, ...",
+    ),
     click.option("--from-seq", type=click.IntRange(1), help="From this seq on."),
     click.option("--to-seq", type=click.IntRange(1), help="Up to this seq, included."),
     click.option(
@@ -72,12 +79,15 @@ def cat(data: Path, limit: int | None, follow: bool, as_json: bool, **filters: A
       mewstream journal cat --data ./data --stream stream-1 --kind 'stream/*' --json | head
       mewstream journal cat --data ./data --space demo --since now --follow
     """
-    scan = Scan(open_reader(data), Selection(**filters))
+    reader = open_reader(data)
+    scan = Scan(reader, Selection(**filters))
     show = _json_writer() if as_json else _line_writer()
     left = limit
+    is_empty = True
     try:
         for chosen in _follow(scan, data / "journal") if follow else scan.read():
             for found in as_objects(chosen):
+                is_empty = False
                 show(found)
                 if follow:
                     sys.stdout.flush()
@@ -85,6 +95,8 @@ def cat(data: Path, limit: int | None, follow: bool, as_json: bool, **filters: A
                     left -= 1
                     if left == 0:
                         return
+        if is_empty:
+            tell_of_unknown_names(reader, **filters)
     except CorruptJournal as flaw:
         sys.stdout.flush()
         complain(flaw)
@@ -214,19 +226,36 @@ def export(data: Path, form: str, output: str, **filters: Any) -> None:
       mewstream journal export --data ./data --space demo --since 2026-01-31 | gzip > demo.jsonl.gz
       mewstream journal export --data ./data --format envelope-history -o envelope-history.jsonl
     """
-    scan = Scan(open_reader(data), Selection(**filters))
+    reader = open_reader(data)
+    scan = Scan(reader, Selection(**filters))
     if output == "-" and form == "parquet" and sys.stdout.isatty():
         raise click.UsageError("Parquet is nothing for a terminal: give --output, or a pipe")
     try:
         with _sink(output) as sink:
+            counted = _Counted(scan.read())
             if form == "parquet":
-                write_parquet(sink, scan.read())
+                write_parquet(sink, counted)
             else:
-                for line in (json_lines if form == "jsonl" else history_lines)(scan.read()):
+                for line in (json_lines if form == "jsonl" else history_lines)(counted):
                     sink.write(line)
+            if not counted.rows:
+                tell_of_unknown_names(reader, **filters)
     except CorruptJournal as flaw:
         complain(flaw if output == "-" else f"{flaw}; {output} is not written")
         sys.exit(1)
+
+
+class _Counted:
+    """What is chosen, and how many rows that were."""
+
+    def __init__(self, scanned: Iterable[Chosen]) -> None:
+        self._scanned = scanned
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[Chosen]:
+        for chosen in self._scanned:
+            self.rows += chosen.mask.true_count
+            yield chosen
 
 
 @contextmanager

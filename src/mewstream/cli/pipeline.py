@@ -12,7 +12,7 @@ import click
 
 from mewstream.cli.output import complain, print_table, quietly
 from mewstream.cli.spark import require_spark, session
-from mewstream.cli.values import size
+from mewstream.cli.values import size_in_bytes, time_span
 
 if TYPE_CHECKING:
     from mewstream.pipeline.runner import Plan, Progress, Result, Settings
@@ -57,14 +57,20 @@ def pipeline() -> None:
     help="How many records one batch has at most.",
 )
 @click.option(
-    "--max-bytes", metavar="SIZE", callback=size, default="2GiB", show_default=True, help="How large one batch is."
+    "--max-bytes",
+    metavar="SIZE",
+    callback=size_in_bytes(least=1),
+    default="2GiB",
+    show_default=True,
+    help="How large one batch is at most.",
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(0.0),
-    default=1.0,
+    metavar="TIME",
+    callback=time_span(),
+    default="1s",
     show_default=True,
-    help="--continuous: seconds between the beginnings of two batches, where there is that little to do.",
+    help="--continuous: the time between the beginnings of two batches, where there is that little to do.",
 )
 @quietly
 def run(

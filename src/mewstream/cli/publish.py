@@ -18,6 +18,7 @@ from mewstream.cli.completing import complete_participant, complete_stream
 from mewstream.cli.connecting import Who, participant_options, run, telling_of_connection
 from mewstream.cli.frames_in import MAX_FRAME_BYTES, Cut, Cutter, frames_of
 from mewstream.cli.output import complain, print_json, printable, progress, quietly
+from mewstream.cli.values import size_in_bytes
 from mewstream.protocol.errors import MewError, StreamNotFound
 
 if TYPE_CHECKING:
@@ -78,8 +79,9 @@ class Job:
 @click.option("--raw", "cut", flag_value="raw", help="Frames of bytes, cut as --chunk-bytes says.")
 @click.option(
     "--chunk-bytes",
-    type=click.IntRange(1, MAX_FRAME_BYTES),
-    help=f"The size of raw frames; the last may be shorter.  [default: {DEFAULT_CHUNK_BYTES}]",
+    metavar="SIZE",
+    callback=size_in_bytes(least=1, most=MAX_FRAME_BYTES),
+    help=f"The size of raw frames, such as 64KiB; the last may be shorter.  [default: {DEFAULT_CHUNK_BYTES}]",
 )
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="FRAMES", help="At most so many a second.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import msgspec
 
+from mewstream.cli.tokens import space_file
 from mewstream.gateway.config import load_config
 from mewstream.gateway.server import run
 from mewstream.journal.settings import Durability
@@ -24,7 +25,7 @@ from mewstream.protocol.errors import ConfigError
     "configs",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A space.yaml; give it several times for several spaces. Default: ./space.yaml",
+    help="A space.yaml; give it several times for several spaces.  [default: ./space.yaml, or ./.mew/space.yaml]",
 )
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1, or gateway.host of the file]")
 @click.option(
@@ -73,7 +74,7 @@ def serve(
       mewstream serve --config lobby.yaml --config arena.yaml --host 0.0.0.0
     """
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    config = load_config(configs or (Path("space.yaml"),), environ=os.environ, cwd=Path.cwd())
+    config = load_config(configs or (space_file({}),), environ=os.environ, cwd=Path.cwd())
     given: dict[str, Any] = {"host": host, "port": port, "data": data, "tls_cert": tls_cert, "tls_key": tls_key}
     config = dataclasses.replace(config, **{key: value for key, value in given.items() if value is not None})
     if durability is not None:

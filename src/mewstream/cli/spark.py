@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from mewstream.cli.installing import how_to_install
 from mewstream.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,9 +82,7 @@ def require_spark() -> None:
     try:
         import pyspark  # noqa: F401
     except ImportError:
-        raise ConfigError(
-            f'this command needs Spark, which is not installed: {sys.executable} -m pip install "mewstream[spark]"'
-        ) from None
+        raise ConfigError(f"this command needs Spark, which is not installed: {how_to_install('spark')}") from None
 
 
 @contextlib.contextmanager

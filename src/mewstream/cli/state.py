@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from mewstream.cli.journal_output import listed, open_reader, spaces_in
 from mewstream.cli.output import print_table, quietly
 from mewstream.cli.values import moment
-from mewstream.pipeline.asof import Point, state_in_journal, state_in_records, welcome
+from mewstream.pipeline.asof import NoSuchState, Point, state_in_journal, state_in_records, welcome
 from mewstream.protocol.times import rfc3339
 
 if TYPE_CHECKING:
@@ -27,7 +28,13 @@ def point(context: click.Context, parameter: click.Parameter, value: str | None)
 
 
 @click.command()
-@click.option("--space", "-s", required=True, envvar="MEW_SPACE", show_envvar=True, help="The space.")
+@click.option(
+    "--space",
+    "-s",
+    envvar="MEW_SPACE",
+    show_envvar=True,
+    help="The space; not needed where there is only one.",
+)
 @click.option(
     "--at",
     metavar="SEQ|TIME",
@@ -49,7 +56,7 @@ def point(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--json", "as_json", is_flag=True, help="The payload of the welcome, as JSON.")
 @quietly
 def state(
-    space: str, at: Point, data: Path | None, warehouse: Path | None, participant: str | None, as_json: bool
+    space: str | None, at: Point, data: Path | None, warehouse: Path | None, participant: str | None, as_json: bool
 ) -> None:
     """Tell who was here, which streams were open, and who owned and could write them, at any point.
 
@@ -57,25 +64,37 @@ def state(
 
     \b
     Examples:
-      mewstream state --space demo --data ./data
+      mewstream state --data ./data
       mewstream state --space demo --data ./data --at 1200
       mewstream state --space demo --warehouse ./warehouse --at 2026-01-31T12:00:00Z --json
     """
     if (data is None) == (warehouse is None):
         raise click.UsageError("say where to look: --data of a gateway, or --warehouse of a pipeline")
     if data is not None:
-        found = state_in_journal(data, space, at)
+        found = state_in_journal(data, space or _only(spaces_in(open_reader(data)), data), at)
     else:
         from mewstream.cli.spark import warehouse_session
 
         assert warehouse is not None
         with warehouse_session(warehouse) as (spark, opened):
+            space = space or _only(
+                [row[0] for row in opened.table(spark, "space_summary").select("space").collect()], warehouse
+            )
             found = state_in_records(opened.table(spark, "records"), space, at)
     told = welcome(found, participant)
     if as_json:
         click.echo(msgspec.json.encode(told))
     else:
         _print(found, told)
+
+
+def _only(spaces: list[str], where: Path) -> str:
+    """The space that is meant where none is named."""
+    if len(spaces) == 1:
+        return spaces[0]
+    if not spaces:
+        raise NoSuchState(f"nothing is recorded in {where} yet")
+    raise click.UsageError(f"there are several spaces in {where}: say which by --space. There are {listed(spaces)}")
 
 
 def _print(state: SpaceState, told: dict[str, Any]) -> None:

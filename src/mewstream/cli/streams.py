@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -9,8 +10,8 @@ import click
 
 from mewstream.cli.completing import complete_participant, complete_stream
 from mewstream.cli.connecting import Who, participant_options, run
-from mewstream.cli.output import print_json, print_table, printable, quietly
-from mewstream.cli.values import span
+from mewstream.cli.output import complain, print_json, print_table, printable, quietly
+from mewstream.cli.values import time_span
 from mewstream.protocol import kinds
 from mewstream.protocol.times import SECOND, rfc3339
 
@@ -68,7 +69,7 @@ def _names(ids: Any, *, none: str = "") -> str:
 @stream_argument
 @participant_argument
 @reason_option
-@click.option("--expires-in", metavar="TIME", callback=span, help="Only for so long: 30 (seconds), 15m, 12h.")
+@click.option("--expires-in", metavar="TIME", callback=time_span(), help="Only for so long: 30 (seconds), 15m, 7d.")
 @click.option("--max-frames", type=click.IntRange(1), help="Only for so many frames.")
 @click.option("--read", is_flag=True, help="The right to read, for a stream that has a set of readers.")
 @json_option
@@ -142,12 +143,15 @@ def revoke(who: Who, stream: str, participant_id: str, reason: str | None, read:
 def transfer(who: Who, stream: str, participant_id: str, reason: str | None, retain_write: bool, as_json: bool) -> None:
     """Make PARTICIPANT the owner of STREAM (an id or an alias). It has to be connected.
 
+    The owner so far loses the right to write, unless --retain-write keeps it. Whoever is not connected cannot keep it:
+    that is told, with exit code 1.
+
     \b
     Examples:
       mewstream transfer --as server stream-1 player1 --reason 'it is yours'
       mewstream transfer --as server stream-1 player1 --retain-write
     """
-    _change(
+    answer = _change(
         who,
         kinds.TRANSFER_OWNERSHIP,
         as_json,
@@ -156,6 +160,13 @@ def transfer(who: Who, stream: str, participant_id: str, reason: str | None, ret
         reason=reason,
         retain_write=retain_write or None,
     )
+    previous, writers = answer.get("previous_owner"), answer.get("authorized_writers")
+    if retain_write and isinstance(previous, str) and isinstance(writers, list) and previous not in writers:
+        complain(
+            f"{printable(previous)} has not kept the right to write: it is not connected. "
+            f"{printable(participant_id)} can grant it"
+        )
+        sys.exit(1)
 
 
 @click.command()
@@ -175,15 +186,15 @@ def close(who: Who, stream: str, reason: str | None, as_json: bool) -> None:
     _change(who, kinds.STREAM_CLOSE, as_json, stream_id=stream, reason=reason)
 
 
-def _change(who: Who, kind: str, as_json: bool, **fields: Any) -> None:
-    """Post it, and tell what came of it."""
+def _change(who: Who, kind: str, as_json: bool, **fields: Any) -> dict[str, Any]:
+    """Post it, tell what came of it, and return the answer."""
     from mewstream.cli import asking
 
     payload = {key: value for key, value in fields.items() if value is not None}
     answer = run(asking.post(who, kind, payload))
     if as_json:
         print_json(answer)
-        return
+        return answer
     status = "closed" if kind == kinds.STREAM_CLOSE else answer.get("status")
     said = f"{answer.get('stream_id', fields['stream_id'])}: {status}"
     if "new_owner" in answer:
@@ -192,3 +203,4 @@ def _change(who: Who, kind: str, as_json: bool, **fields: Any) -> None:
         if isinstance(answer.get(f"authorized_{rights}"), list):
             said += f", {rights}: {_names(answer[f'authorized_{rights}']) or 'nobody'}"
     click.echo(printable(said))
+    return answer

@@ -15,7 +15,7 @@ from mewstream.cli.blocking import BlockingThread, write_all
 from mewstream.cli.completing import complete_stream
 from mewstream.cli.connecting import Who, participant_options, run, telling_of_connection
 from mewstream.cli.output import complain, printable, quietly
-from mewstream.cli.values import span
+from mewstream.cli.values import time_span
 from mewstream.protocol.errors import MewError
 
 if TYPE_CHECKING:
@@ -31,17 +31,29 @@ BATCH = 1000
 @click.argument("stream", required=False, shell_complete=complete_stream)
 @click.option("--json", "form", flag_value="json", help="One JSON object a line.")
 @click.option("--raw", "form", flag_value="raw", help="The data alone: text with a line end, bytes as they are.")
+@click.option(
+    "--all",
+    "shows_all",
+    is_flag=True,
+    help="Every message: also requests that the gateway answers to everyone, and acknowledgements.",
+)
 @click.option("--count", "-n", type=click.IntRange(1), help="Stop after so many lines; with --raw, frames.")
-@click.option("--for", "seconds", metavar="TIME", callback=span, help="Stop after so long: 30 (seconds), 15m, 12h.")
+@click.option(
+    "--for", "seconds", metavar="TIME", callback=time_span(), help="Stop after so long: 30 (seconds), 15m, 12h."
+)
 @participant_options
 @quietly
-def tail(who: Who, stream: str | None, form: Form | None, count: int | None, seconds: float | None) -> None:
+def tail(
+    who: Who, stream: str | None, form: Form | None, shows_all: bool, count: int | None, seconds: float | None
+) -> None:
     """Print the frames of STREAM (an id or an alias) as they come; without STREAM, all frames and events.
 
     It ends when STREAM is closed. It connects by a socket, which ends another connection of the same
     participant: use one of its own. A lost connection is made again by itself; that, and frames that are
     missing, are told on stderr. It never slows the space down: a reader of the pipe that is too slow makes
     it miss frames, which it then says.
+
+    Each operation is told once: a stream that is opened by stream-opened, and not by the request for it too.
 
     Exit code 0: the stream has ended, --count or --for is reached, or nobody reads the pipe any more.
     3: the connection is lost for good. 130: Ctrl-C.
@@ -55,8 +67,10 @@ def tail(who: Who, stream: str | None, form: Form | None, count: int | None, sec
     """
     if form == "raw" and stream is None:
         raise click.UsageError("--raw is for the data of one stream: name it")
+    if shows_all and stream is not None:
+        raise click.UsageError("--all is for the whole space: a stream has frames only")
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    run(_tail(who, stream, Printer(form or "text", count, colours), seconds))
+    run(_tail(who, stream, Printer(form or "text", count, colours, shows_all), seconds))
 
 
 @dataclass(slots=True)
@@ -67,6 +81,8 @@ class Printer:
     left: int | None
     """How many lines are still wanted."""
     colours: bool
+    shows_all: bool
+    """Also what another event tells."""
     _lines: list[bytes] = field(default_factory=list)
     _thread: BlockingThread = field(default_factory=BlockingThread)
 
@@ -93,7 +109,10 @@ class Printer:
 
     def event(self, event: Event) -> None:
         from mewstream.cli import events_out
+        from mewstream.cli.once import says_nothing_new
 
+        if says_nothing_new(event) and not self.shows_all:
+            return
         if self.form == "json":
             self._add(events_out.event_json(event) + b"\n")
         else:

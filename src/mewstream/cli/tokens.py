@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mewstream.gateway import identity
+from mewstream.gateway.workspace import workspace_of
 from mewstream.protocol.errors import ConfigError
 
 SPACE_FILE_VARIABLE = "MEW_SPACE_FILE"
@@ -23,31 +24,34 @@ def find_token(
     token_file: str | None,
     environ: Mapping[str, str] = os.environ,
 ) -> str:
-    """The token of a participant, from the first of these places that has one: a file that the user names,
-    the environment (the more special variable first), ``.mew/tokens``, the space file (``./space.yaml``, or
-    what ``MEW_SPACE_FILE`` names)."""
+    """The token of a participant, from the first of these places that has one: a file that the user names, the
+    environment (the more special variable first), ``.mew/tokens`` here and in the workspace, the space file
+    (:func:`space_file`)."""
     if token_file is not None:
         return _usable(_read(token_file), "stdin" if token_file == _STDIN else token_file)
     variable = identity.token_variable(participant)
     for name in (variable, "MEW_TOKEN"):
         if token := environ.get(name, "").strip():
             return _usable(token, f"the variable {name}")
-    own_file = identity.token_file(Path(), participant)
-    if own_file is not None and own_file.exists():
-        return _usable(_read(str(own_file)), str(own_file))
-    space_file = _space_file(environ)
-    if listed := _listed(space_file, space, participant):
-        return _usable(listed, str(space_file))
+    for workspace in _workspaces(environ):
+        own_file = identity.token_file(workspace, participant)
+        if own_file is not None and own_file.exists():
+            return _usable(_read(str(own_file)), str(own_file))
+    file = space_file(environ)
+    if listed := _listed(file, space, participant):
+        return _usable(listed, str(file))
     raise ConfigError(
         f"there is no token of {participant!r}: give --token-file FILE, set {variable} or MEW_TOKEN, "
-        f"or put it into {own_file or 'a file'}"
+        f"or put it into {identity.token_file(Path(), participant) or 'a file'}"
     )
 
 
 def known_participants(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Those whose token is in ``.mew/tokens`` or in the space file."""
-    names = sorted(file.stem for file in Path(".mew", "tokens").glob("*.token"))
-    for document in _documents(_space_file(environ)):
+    names: list[str] = []
+    for workspace in _workspaces(environ):
+        names += sorted(file.stem for file in (workspace / ".mew" / "tokens").glob("*.token"))
+    for document in _documents(space_file(environ)):
         participants = _within(document, "participants")
         names += [str(name) for name in participants] if isinstance(participants, dict) else []
     return list(dict.fromkeys(names))
@@ -88,8 +92,19 @@ def _usable(token: str, source: str) -> str:
     return token
 
 
-def _space_file(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get(SPACE_FILE_VARIABLE) or "space.yaml")
+def space_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """What ``MEW_SPACE_FILE`` names, else ``./space.yaml``, else the reference's ``./.mew/space.yaml`` where only that
+    is there."""
+    if named := environ.get(SPACE_FILE_VARIABLE):
+        return Path(named)
+    here, below = Path("space.yaml"), Path(".mew", "space.yaml")
+    return below if below.exists() and not here.exists() else here
+
+
+def _workspaces(environ: Mapping[str, str]) -> list[Path]:
+    """Where ``.mew/tokens`` may be: here, and beside the space file."""
+    beside = workspace_of(space_file(environ))
+    return [Path()] if beside == Path.cwd() else [Path(), beside]
 
 
 def _listed(file: Path, space: str | None, participant: str) -> str | None:

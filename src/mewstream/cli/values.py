@@ -4,62 +4,68 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from mewstream.protocol.times import SECOND, parse_rfc3339
+from mewstream.protocol.units import parse_bytes, parse_seconds
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_BYTES = {"": 1, "b": 1} | {
-    unit: factor**power
-    for power, letter in enumerate("kmgt", 1)
-    for unit, factor in ((letter, 1000), (f"{letter}b", 1000), (f"{letter}ib", 1024))
-}
-_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])\Z")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)\Z")
+Callback = Callable[[click.Context, click.Parameter, str | None], Any]
 
 
-def age(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """A time span in seconds: ``90s``, ``15m``, ``12h``, ``7d``, ``2w``."""
-    if value is None:
-        return None
-    match = _AGE.match(value.strip().lower())
-    if match is None:
-        raise click.BadParameter(f"{value!r} is no age: expected for instance 90s, 15m, 12h, 7d or 2w")
-    return float(match[1]) * _SECONDS[match[2]]
+def time_span(*, least: float = 0.0, needs_unit: bool = False) -> Callback:
+    """A time span in seconds, as space.yaml has it: ``30``, ``1.5s``, ``15m``, ``7d``. With ``needs_unit`` a plain
+    number is refused: where something is removed, seconds taken for days would be too much."""
+
+    def parse(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+        if value is None:
+            return None
+        if needs_unit and value.strip()[-1:].isdigit():
+            raise click.BadParameter(f"{value!r} is no age: say the unit too, such as {value.strip()}d")
+        try:
+            seconds = parse_seconds(value)
+        except ValueError as form:
+            raise click.BadParameter(f"{value!r} is no time: {form}") from None
+        if seconds < least:
+            raise click.BadParameter(f"{value!r} is too short: expected at least {least:g} seconds")
+        return seconds
+
+    return parse
 
 
-def span(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """A time span in seconds: a bare number of them, or with a unit as :func:`age` has."""
-    if value is None:
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", value.strip().lower())
-    if match is None:
-        raise click.BadParameter(f"{value!r} is no time span: expected for instance 30 (seconds), 1.5s, 15m or 12h")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
+def size_in_bytes(*, least: int = 0, most: int | None = None) -> Callback:
+    """A size in bytes, as space.yaml has it: ``65536``, ``64KiB``, ``10GB``."""
 
+    def parse(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+        if value is None:
+            return None
+        try:
+            found = parse_bytes(value)
+        except ValueError as form:
+            raise click.BadParameter(f"{value!r} is no size: {form}") from None
+        if found < least or (most is not None and found > most):
+            bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise click.BadParameter(f"{value!r} is out of range: expected {bounds} bytes")
+        return found
 
-def size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """Bytes: ``10GB`` are 10^10, ``10GiB`` are 10 * 2^30."""
-    if value is None:
-        return None
-    match = _SIZE.match(value.strip().lower())
-    if match is None or match[2] not in _BYTES:
-        raise click.BadParameter(f"{value!r} is no size: expected for instance 500MB, 10GB or 64MiB")
-    return int(float(match[1]) * _BYTES[match[2]])
+    return parse
 
 
 def moment(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """A time in microseconds: RFC 3339, a day (UTC), ``now``, or an age such as ``15m`` before now."""
+    """A time in microseconds: RFC 3339, a day (UTC), ``now``, or a time span such as ``15m`` before now."""
     if value is None:
         return None
     text = value.strip()
     now = time.time_ns() // 1000
     if text.lower() == "now":
         return now
-    if match := _AGE.match(text.lower()):
-        return now - int(float(match[1]) * _SECONDS[match[2]] * SECOND)
+    if re.fullmatch(r"[0-9.]+\s*[A-Za-z]+", text):
+        try:
+            return now - int(parse_seconds(text) * SECOND)
+        except ValueError as form:
+            raise click.BadParameter(f"{value!r} is no time span before now: {form}") from None
     micros = parse_rfc3339(f"{text}T00:00:00Z" if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else text)
     if micros is None:
         raise click.BadParameter(

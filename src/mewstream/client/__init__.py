@@ -15,11 +15,12 @@ from mewstream.client.errors import (
     SubscriptionEnded,
     UnknownRefusal,
 )
+from mewstream.client.format import Format
 from mewstream.client.frame import Frame
 from mewstream.client.messages import Message
 from mewstream.client.proposals import Proposal
 from mewstream.client.space import Invitation, Space
-from mewstream.client.stream import Format, Stream
+from mewstream.client.stream import Stream
 from mewstream.client.subscription import Events, Subscription
 from mewstream.client.view import Participant, Participants, Streams
 

@@ -40,6 +40,10 @@ class Calls:
     def next_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers)}"
 
+    def has_made(self, id: str) -> bool:
+        """Whether an id is one of ours."""
+        return id.startswith(f"{self._prefix}-")
+
     def begin(self, id: str, body: bytes, answer: str | None, answerers: Collection[str]) -> asyncio.Future[Message]:
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._pending[id] = _Call(body, answer, answerers, future)
@@ -82,6 +86,16 @@ class Calls:
     def is_about_repeated(self, message: Message) -> bool:
         """A request that was sent again is answered again, though the first answer may have come too."""
         return message.id in self._repeated or not self._repeated.isdisjoint(message.correlation_id)
+
+    def fail_largest(self, error: MewError, *, larger_than: int) -> bool:
+        """The one whose message is the largest, if it is larger. Whether there was one."""
+        id, call = max(self._pending.items(), key=lambda each: len(each[1].body), default=("", None))
+        if call is None or len(call.body) <= larger_than:
+            return False
+        del self._pending[id]
+        if not call.future.done():
+            call.future.set_exception(error)
+        return True
 
     def fail(self, error: Callable[[], MewError], *, larger_than: int = -1) -> None:
         """All that wait, or those whose message is larger. Each gets an exception of its own."""

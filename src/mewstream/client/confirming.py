@@ -11,22 +11,29 @@ import asyncio
 from mewstream.client.errors import FramesUnconfirmed
 from mewstream.protocol.frames import RECORDED_PING
 
+#: What every gateway takes, so that it is not what was too large.
+SMALL_BYTES = 64 << 10
+
 
 class Tally:
     """The frames of one stream, or of all."""
 
-    __slots__ = ("confirmed", "sent", "unsure")
+    __slots__ = ("confirmed", "largest", "sent", "unsure", "why")
 
     def __init__(self) -> None:
         self.sent = self.confirmed = 0
         self.unsure = 0
         """Sent on a connection that was lost before they were confirmed, and not reported yet."""
+        self.largest = 0
+        """Bytes of the largest message among those that are not confirmed; 0 where all are small."""
+        self.why = ""
+        """Why the connection was lost."""
 
     def report(self) -> None:
         """Say once what is unsure."""
         unsure, self.unsure = self.unsure, 0
         if unsure:
-            raise FramesUnconfirmed(unsure)
+            raise FramesUnconfirmed(unsure, reason=self.why)
 
 
 class Confirmations:
@@ -37,10 +44,12 @@ class Confirmations:
         self._waiting: dict[int, tuple[asyncio.Future[bool], dict[Tally, int]]] = {}
         self._pings = 0
 
-    def sent(self, tally: Tally) -> None:
+    def sent(self, tally: Tally, size: int) -> None:
         tally.sent += 1
         self.total.sent += 1
         self._open.add(tally)
+        if size > SMALL_BYTES:
+            tally.largest = max(tally.largest, size)
 
     @property
     def is_waited_for(self) -> bool:
@@ -72,16 +81,22 @@ class Confirmations:
             for tally, mark in marks.items():
                 tally.confirmed = max(tally.confirmed, mark)
                 if tally.confirmed == tally.sent:
+                    tally.largest = 0
                     self._open.discard(tally)
             if not done.done():
                 done.set_result(True)
 
-    def lost(self) -> int:
+    def lost(self, why: str) -> int:
         """The connection is gone. How many frames nobody knows of."""
         unconfirmed = self.total.sent - self.total.confirmed
+        largest = max((tally.largest for tally in self._open), default=0)
+        if largest:
+            why += f"; the largest of them had {largest} bytes, which may be more than the gateway takes"
         for tally in {self.total, *self._open}:
             tally.unsure += tally.sent - tally.confirmed
             tally.confirmed = tally.sent
+            tally.largest = 0
+            tally.why = why
         self._open.clear()
         waiting, self._waiting = self._waiting, {}
         for done, _ in waiting.values():

@@ -33,7 +33,8 @@ CLOSE_SECONDS = 2.0
 
 _TEXT, _BINARY = WSMsgType.TEXT, WSMsgType.BINARY
 _NO_CODE = 1005
-_ABNORMAL = 1006
+#: The connection was lost without a close.
+ABNORMAL = 1006
 
 logger = logging.getLogger("mewstream.client")
 
@@ -110,7 +111,7 @@ class Connection(WSListener):
         """The gateway speaks no WebSocket. It may do better next time, so this is a loss and not an end."""
         self._fragments = None
         logger.warning("%s (%d): the connection is cut", reason, code)
-        self._close = self._close or (_ABNORMAL, reason)
+        self._close = self._close or (ABNORMAL, reason)
         self._transport.disconnect(False)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
@@ -119,7 +120,7 @@ class Connection(WSListener):
         self.resume_writing()
         # What picows has found wrong with the connection is in its log; nobody else asks for it.
         self._loop.create_task(_retrieve(transport))
-        self.receiver.connection_lost(self, *(self._close or (_ABNORMAL, "the connection was lost")))
+        self.receiver.connection_lost(self, *(self._close or (ABNORMAL, "it ended without a close")))
 
     def pause_writing(self) -> None:
         if self._writable is None:

@@ -16,6 +16,7 @@ MewError
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from mewstream.protocol.errors import LimitExceeded, MewError, PeerError
@@ -48,8 +49,10 @@ class ConnectionClosed(MewError):
 class FramesUnconfirmed(MewError):
     """The connection was lost before the gateway confirmed the last ``count`` frames: it may have them or not."""
 
-    def __init__(self, count: int) -> None:
-        super().__init__(f"the connection was lost before the gateway confirmed the last {count} frames")
+    def __init__(self, count: int, *, reason: str = "") -> None:
+        frames = "frame" if count == 1 else f"{count} frames"
+        why = f" ({reason})" if reason else ""
+        super().__init__(f"the connection was lost before the gateway confirmed the last {frames}{why}")
         self.count = count
 
 
@@ -88,7 +91,16 @@ class UnknownRefusal(PeerError):
     """A refusal with a code that this version does not know."""
 
 
-_BY_CODE = {each.code: each for each in PeerError.__subclasses__() if each is not UnknownRefusal}
+def _classes() -> Iterator[type[PeerError]]:
+    """All but ours, the more general ones first."""
+    found: list[type[PeerError]] = [each for each in PeerError.__subclasses__() if each is not UnknownRefusal]
+    while found:
+        yield from found
+        found = [each for general in found for each in general.__subclasses__()]
+
+
+#: Of those with the same code the most general one: what is special about the others is not on the wire.
+_BY_CODE = {each.code: each for each in reversed(list(_classes()))}
 
 
 def refusal(payload: dict[str, Any]) -> PeerError:

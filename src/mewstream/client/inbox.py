@@ -10,34 +10,39 @@ from typing import TYPE_CHECKING, Any
 from mewstream.client import events as told
 from mewstream.client import loose, messages
 from mewstream.client.calls import Calls
+from mewstream.client.confirming import SMALL_BYTES
 from mewstream.client.errors import AnswerLost, ConnectionClosed
 from mewstream.client.messages import Message
 from mewstream.client.proposals import Proposals
 from mewstream.client.routes import Routes
 from mewstream.protocol import kinds
-from mewstream.protocol.errors import LimitExceeded
+from mewstream.protocol.errors import LimitExceeded, PeerError
 
 if TYPE_CHECKING:
+    from mewstream.client.acknowledging import Acknowledgements
     from mewstream.client.link import Link, Return
     from mewstream.client.mcp import Tools
     from mewstream.client.view import View
 
-#: What every gateway takes, so that it is not what was too big.
-_SMALL_BYTES = 64 << 10
 _MAX_ABANDONED = 100
+#: The close code of the standard for a message that is too large.
+_TOO_BIG = 1009
 
 
 class Inbox:
-    """The view, those who wait for answers, those who read, and our tools."""
+    """The view, those who wait for answers, those who read, our tools, and what we acknowledge."""
 
     link: Link
 
-    def __init__(self, view: View, tools: Tools) -> None:
+    def __init__(self, view: View, tools: Tools, acknowledgements: Acknowledgements) -> None:
         self.view = view
         self.calls = Calls()
         self.proposals = Proposals()
         self.routes = Routes()
         self._tools = tools
+        self._acknowledgements = acknowledgements
+        self._was_told_too_large = False
+        """The gateway has said which message was too large, before it closed the connection for that."""
         self._abandoned: OrderedDict[str, None] = OrderedDict()
         """Requests for streams that nobody waits for any more."""
 
@@ -70,8 +75,24 @@ class Inbox:
         event = self.view.apply(message)
         answered = self.calls.received(message)
         self.proposals.received(message)
+        if message.kind == kinds.CAPABILITY_GRANT:
+            self._acknowledgements.received(message)
+        if isinstance(event, told.Refused) and not answered and _is_about_size(event.error):
+            answered = self._blame_largest(event.error)
         if event is not None and not (answered and isinstance(event, told.Refused)):
             self._tell([event])  # whoever waits for a refusal gets it as an exception
+
+    def _blame_largest(self, error: PeerError) -> bool:
+        """A message that is too large is not read, so its refusal names none: it is the largest one that has not been
+        answered. Whether that was a request, which then gets the refusal."""
+        self._was_told_too_large = True
+        stream = max(self.view.streams.values(), key=lambda each: each._tally.largest, default=None)
+        largest = stream._tally.largest if stream is not None else 0
+        if self.calls.fail_largest(error, larger_than=max(largest, SMALL_BYTES)):
+            return True
+        if stream is not None and largest:
+            stream._refused(error)
+        return False
 
     def welcomed(self, welcome: Message, returned: Return | None) -> None:
         self.routes.forget_run()
@@ -84,19 +105,23 @@ class Inbox:
             self.routes.lost_track()
             self._tell([told.Gap(None, None, returned.reason or "")])
         self._tell([*found, told.Resumed(returned.recovered, returned.reason, returned.unconfirmed)])
-        self._ask_again(returned)
+        self._ask_again()
 
-    def _ask_again(self, returned: Return) -> None:
+    def _ask_again(self) -> None:
         """Requests whose answer was lost. Only where the gateway knows a repeated id from a new request."""
         if self.link.epoch is None:
             self.calls.fail(lambda: AnswerLost("the connection was lost before the gateway answered"))
-        if returned.was_too_big:
-            self.calls.fail(
-                lambda: LimitExceeded("the message is larger than the gateway takes", limit="message_bytes"),
-                larger_than=_SMALL_BYTES,
-            )
         for body in self.calls.repeat():
             self.link.post(body)
+
+    def connection_lost(self, code: int) -> None:
+        """Whatever is too large is not sent again, and whoever sent it is told."""
+        if code == _TOO_BIG and not self._was_told_too_large:
+            self.calls.fail(_too_large, larger_than=SMALL_BYTES)
+            for stream in self.view.streams.values():
+                if stream._tally.largest:
+                    stream._refused(_too_large())
+        self._was_told_too_large = False
 
     def disconnected(self, reason: str) -> None:
         self._tell([told.Disconnected(reason)])
@@ -105,6 +130,7 @@ class Inbox:
         self.calls.fail(error.again)
         self.proposals.fail(error)
         self._tools.cancel()
+        self._acknowledgements.cancel()
         self.routes.end(None if error.code == 1000 else error)
 
     def _tell(self, events: Sequence[told.Event]) -> None:
@@ -136,3 +162,16 @@ class Inbox:
             if request in self._abandoned and opened.is_from_gateway:
                 del self._abandoned[request]
                 self.post(kinds.STREAM_CLOSE, {"stream_id": stream})
+
+
+def _is_about_size(error: PeerError) -> bool:
+    """Of a message as a whole, which the gateway has not read."""
+    return (
+        isinstance(error, LimitExceeded)
+        and error.details.get("limit") == "message_bytes"
+        and "stream_id" not in error.details
+    )
+
+
+def _too_large() -> LimitExceeded:
+    return LimitExceeded("the message is larger than the gateway takes", limit="message_bytes")

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from mewstream.client import loose, messages
 from mewstream.client.backoff import Backoff
 from mewstream.client.confirming import Confirmations, Tally
-from mewstream.client.connection import Connection, Receiver
+from mewstream.client.connection import ABNORMAL, Connection, Receiver
 from mewstream.client.errors import ConnectError, ConnectionClosed, JoinRefused, RequestTimeout
 from mewstream.client.frame import seq_of
 from mewstream.client.joining import Door, may_reconnect
@@ -32,8 +32,6 @@ class Return(NamedTuple):
     reason: str | None
     """Why not."""
     unconfirmed: int
-    was_too_big: bool
-    """The connection was lost because the gateway does not take a message so large."""
 
 
 class Owner(Protocol):
@@ -46,6 +44,8 @@ class Owner(Protocol):
     def envelope(self, message: Message) -> None: ...
 
     def welcomed(self, welcome: Message, returned: Return | None) -> None: ...
+
+    def connection_lost(self, code: int) -> None: ...
 
     def disconnected(self, reason: str) -> None: ...
 
@@ -71,7 +71,6 @@ class Link:
         self._unreported = 0
         """Frames that were unconfirmed when the connection was lost, until we are back."""
         self._turn = 0
-        self._lost_code = 0
         self._last_frame = b""
         self._last_seq = 0
         self._over = asyncio.Event()
@@ -122,7 +121,7 @@ class Link:
         connection = self._connection
         if connection is None or connection.is_full or self.is_draining:
             connection = await self.ready()
-        self._confirmations.sent(tally)
+        self._confirmations.sent(tally, len(message))
         connection.send(message, is_text=is_text)
 
     async def round_trip(self, tally: Tally | None = None) -> None:
@@ -207,8 +206,8 @@ class Link:
             return
         self._connection = None
         self._connected.clear()
-        self._lost_code = code
-        self._unreported += self._confirmations.lost()
+        self._owner.connection_lost(code)
+        self._unreported += self._confirmations.lost(reason or f"the gateway closed it ({code})")
         if self._lost is not None and not self._lost.done():
             self._lost.set_result((code, reason))
 
@@ -239,7 +238,7 @@ class Link:
         if self._supervisor is not None:
             unconfirmed, self._unreported = self._unreported, 0
             reason = loose.text(resumed.get("reason")) or "this gateway cannot resume"
-            returned = Return(recovered, None if recovered else reason, unconfirmed, self._lost_code == 1009)
+            returned = Return(recovered, None if recovered else reason, unconfirmed)
         try:
             self._owner.welcomed(welcome, returned)
         except Exception:
@@ -257,7 +256,8 @@ class Link:
                 assert self._lost is not None
                 code, reason = await self._lost
                 if self._reconnect is None or not may_reconnect(code):
-                    error = ConnectionClosed(f"the gateway closed the connection: {reason or code}", code=code)
+                    how = "the connection was lost" if code == ABNORMAL else "the gateway closed the connection"
+                    error = ConnectionClosed(f"{how}: {reason or code}", code=code)
                     return
                 self._owner.disconnected(reason or f"the gateway closed the connection ({code})")
                 if loop.time() - since > _GOOD_SECONDS:
@@ -341,7 +341,7 @@ class Link:
             return
         self.error = error
         self._connected.set()  # whoever waits for a connection learns that there will be none
-        self._confirmations.lost()
+        self._confirmations.lost(str(error))
         self._holders.clear()
         self._owner.ended(error)
         self._over.set()

@@ -10,8 +10,10 @@ import msgspec
 
 from mewstream.client import events as told
 from mewstream.client import loose, messages
+from mewstream.client.acknowledging import Acknowledgements
 from mewstream.client.backoff import Backoff
 from mewstream.client.errors import ConnectionClosed, McpError, RequestTimeout
+from mewstream.client.format import Format
 from mewstream.client.inbox import Inbox
 from mewstream.client.joining import Door
 from mewstream.client.link import Link
@@ -19,7 +21,7 @@ from mewstream.client.mcp import Handler, Tools, result_of
 from mewstream.client.messages import Message
 from mewstream.client.proposals import Proposal
 from mewstream.client.queue import BoundedQueue, FrameQueue, OnSlow
-from mewstream.client.stream import Format, Opening, Stream
+from mewstream.client.stream import Opening, Stream
 from mewstream.client.subscription import Events, Subscription
 from mewstream.client.view import Participants, Streams, View
 from mewstream.protocol import kinds
@@ -58,7 +60,8 @@ class Space:
         self._name = door.space
         self._request_timeout = request_timeout
         self._tools = Tools(self)
-        self._inbox = Inbox(View(door.participant or "", lambda described: Stream(self, described)), self._tools)
+        view = View(door.participant or "", lambda described: Stream(self, described))
+        self._inbox = Inbox(view, self._tools, Acknowledgements(self))
         self._link = self._inbox.link = Link(door, self._inbox, reconnect=reconnect, timeout=request_timeout)
         self._view = self._inbox.view
         self._calls = self._inbox.calls
@@ -115,7 +118,8 @@ class Space:
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "connected" if self.is_connected else "reconnecting"
-        return f"Space({self._name or '?'}, {self.participant!r}, {state})"
+        name = f"{self._name!r}, " if self._name is not None else ""
+        return f"Space({name}participant={self.participant!r}, {state})"
 
     # -- streams ------------------------------------------------------------------------------------
 
@@ -185,6 +189,8 @@ class Space:
         )
 
     def _opening(self, kind: str, validate: bool, *, enforce_formats: bool, **fields: Any) -> Opening:
+        if (formats := fields.get("formats")) is not None:
+            fields["formats"] = [each.as_dict() if isinstance(each, Format) else each for each in formats]
         payload = _some(validate="enforce" if enforce_formats else None, **fields)
         return Opening(self, kind, payload, validate=validate)
 
@@ -252,6 +258,10 @@ class Space:
         return await self._call(
             kind, {} if payload is None else payload, to=to, correlation_id=correlation_id, context=context
         )
+
+    def has_sent(self, id: str) -> bool:
+        """Whether the message of this id was sent here, and not by another program under the same name."""
+        return self._calls.has_made(id)
 
     async def chat(self, text: str, *, to: str | Sequence[str] | None = None) -> Message:
         return await self._call(kinds.CHAT, {"text": text}, to=to)

@@ -11,7 +11,8 @@ import msgspec
 
 from mewstream.client import loose, messages
 from mewstream.client.confirming import Tally
-from mewstream.client.errors import RequestTimeout
+from mewstream.client.errors import FramesUnconfirmed, RequestTimeout
+from mewstream.client.format import Format, format_of
 from mewstream.client.subscription import Subscription
 from mewstream.protocol import kinds
 from mewstream.protocol.errors import (
@@ -40,15 +41,6 @@ _OF_THE_GATEWAY = frozenset(
     }
 )
 READY, LIVE = "ready", "live"
-
-
-class Format(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A format that an announced stream offers. ``schema`` is JSON Schema 2020-12."""
-
-    id: str
-    schema: dict[str, Any] | bool | None = None
-    mime_type: str | None = None
-    description: str | None = None
 
 
 class Stream:
@@ -119,8 +111,9 @@ class Stream:
         return loose.text(self._described.get("created"))
 
     @property
-    def formats(self) -> list[dict[str, Any]]:
-        return loose.objects(self._described.get("formats"))
+    def formats(self) -> list[Format]:
+        """What its frames may be; empty where it does not say."""
+        return [format_of(each) for each in loose.objects(self._described.get("formats"))]
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -195,7 +188,7 @@ class Stream:
 
     def _format(self, format: str | None) -> str:
         """Which format is meant; there is a checker for it then."""
-        known = {str(each.get("id")): each for each in self.formats}
+        known = {each.id: each for each in self.formats}
         if format is None:
             if len(known) > 1:
                 raise FormatRequired(
@@ -205,7 +198,7 @@ class Stream:
         if format not in known:
             raise FormatViolation(f"{format!r} is no format of {self.id}: it has {', '.join(known)}", stream_id=self.id)
         if format not in self._checkers:
-            self._checkers[format] = FormatChecker(known[format])
+            self._checkers[format] = FormatChecker(known[format].as_dict())
         return format
 
     def _raise_problems(self, format: str, problems: list[str]) -> None:
@@ -238,7 +231,11 @@ class Stream:
     async def flush(self) -> None:
         """Wait until the gateway has recorded every frame sent so far. Raises what it refused, and
         :class:`FramesUnconfirmed` where a connection was lost before it had confirmed some of them."""
-        await self._space._link.round_trip(self._tally)
+        try:
+            await self._space._link.round_trip(self._tally)
+        except FramesUnconfirmed:
+            self._raise_refusal()  # what was refused is why the connection was lost
+            raise
         self._raise_refusal()
 
     def _raise_refusal(self) -> None:

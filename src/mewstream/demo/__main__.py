@@ -19,9 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mewstream.cli.output import printable
-from mewstream.cli.spark import session
+from mewstream.cli.spark import require_spark, session
 from mewstream.demo.gateway import SPACE, DemoGateway
 from mewstream.demo.play import perform
+from mewstream.pipeline.java import find_java
 from mewstream.protocol.errors import MewError
 
 if TYPE_CHECKING:
@@ -44,7 +45,18 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_
     help="Where the journal, the tables and the report go. That of an earlier demo is replaced.",
 )
 def demo(directory: Path) -> None:
-    """A gateway, a session of people, agents and a game server, and what the pipeline makes of it."""
+    """Play a session of people, agents and a game server, and show what the pipeline makes of it.
+
+    The session goes through a real gateway. It takes a minute or two, and ends by itself. It needs Spark and Java,
+    and says at once where one is missing. The exit code is 1 where the audit finds anything.
+
+    \b
+    Examples:
+      mewstream demo
+      mewstream demo --dir /tmp/demo
+    """
+    require_spark()
+    find_java()
     began = time.monotonic()
     console = Console(highlight=False)
     _make_room(directory)
@@ -65,7 +77,7 @@ def demo(directory: Path) -> None:
     console.print(f"\n[bold]The report is in {report.absolute()}[/]: open it in a browser.")
     console.print("Go on with what is there:")
     for line in (
-        f"mewstream state --space {SPACE} --data {gateway.data} --at 300",
+        f"mewstream state --data {gateway.data} --at 300",
         f"mewstream query --warehouse {directory / 'warehouse'}",
         f"mewstream journal cat --data {gateway.data} --record refused",
     ):

@@ -1,7 +1,7 @@
 """space.yaml: what one or several files mean, as frozen objects. Reading YAML is in :mod:`.yamlfile`.
 
-Paths in a file are relative to that file. A key without a value (``mewstream:`` with all of its lines
-commented out) counts as absent.
+Relative paths in a file start at its workspace (:mod:`.workspace`), wherever the process was started. A key without
+a value (``mewstream:`` with all of its lines commented out) counts as absent.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mewstream.gateway.identity import is_usable_token, token_file, token_variable
+from mewstream.gateway.workspace import workspace_of
 from mewstream.gateway.yamlfile import MAX_SECONDS, YamlValue, describe_kind, describe_number, one_line, read_yaml
 from mewstream.journal.settings import JournalSettings
 from mewstream.protocol.capabilities import Capabilities
 from mewstream.protocol.errors import ConfigError, ValidationFailed
 from mewstream.protocol.identifiers import flaw_in_id, flaw_in_participant_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
+from mewstream.protocol.units import parse_bytes, parse_seconds
 
 # Keys that mean something to the reference's process manager only.
 PROCESS_MANAGER_KEYS = frozenset(
@@ -43,6 +45,13 @@ _GATEWAY_KEYS = (
     "ping_interval",
     "join_timeout",
     "drain_seconds",
+    "connections",
+    "connections_per_address",
+    "head_timeout",
+    "idle_timeout",
+    "body_timeout",
+    "write_timeout",
+    "unsent_http_bytes",
     "public_url",
     "journal",
 )
@@ -79,6 +88,11 @@ class SpaceConfig:
     default_capabilities: list[dict[str, Any]]
     source: Path
 
+    @property
+    def workspace(self) -> Path:
+        """Where relative paths start, and below which the logs are written."""
+        return workspace_of(self.source)
+
     def public(self) -> dict[str, Any]:
         """What the journal records: everything a later reader needs to judge, and no secret or path."""
         public: dict[str, Any] = msgspec.to_builtins(
@@ -110,6 +124,20 @@ class GatewayConfig:
     ping_interval: float = 20.0
     join_timeout: float = 10.0
     drain_seconds: float = 5.0
+    connections: int | None = None
+    """HTTP and WebSocket together. None: as many as the process may have descriptors, less those of the journal."""
+    connections_per_address: int | None = None
+    """None: three quarters of ``connections``."""
+    head_timeout: float = 10.0
+    """From the first byte of a request to the end of its head; also for a TLS handshake, and for the first byte."""
+    idle_timeout: float = 75.0
+    """From an answer to the next request of the connection."""
+    body_timeout: float = 30.0
+    """From the head of a request to the end of its body, and a second more for each 64 KiB that come."""
+    write_timeout: float = 30.0
+    """In which a peer takes an answer, and a second more for each 64 KiB that it takes."""
+    unsent_http_bytes: int = 64 << 20
+    """Of answers that wait for their peers, in all."""
     public_url: str | None = None
     """How clients reach this gateway, ``ws://`` or ``wss://``; for the ``connection_url`` of an invitation."""
     journal: JournalSettings = field(default_factory=JournalSettings)
@@ -148,6 +176,7 @@ class _Loader:
         self.unused: list[str] = []
         self.gateway: dict[str, tuple[Any, Path]] = {}
         self.history_by_environment = self._flag("ENVELOPE_HISTORY")
+        self.decisions_by_environment = self._flag("CAPABILITY_DECISIONS")
         self._variables: dict[str, str] = {}
         """Token variables that are set -> the participant id that has the token."""
 
@@ -220,7 +249,7 @@ class _Loader:
             policies=_settings(ours.get("policies"), Policies),
             delivery=delivery,
             envelope_history=history or self.history_by_environment,
-            capability_decisions=decisions,
+            capability_decisions=decisions or self.decisions_by_environment,
             default_capabilities=default_capabilities,
             source=source,
         )
@@ -235,13 +264,14 @@ class _Loader:
         unused: list[str],
     ) -> dict[str, ParticipantConfig]:
         at = entries.get("participants", document.child("participants"))
+        workspace = workspace_of(source)
         participants: dict[str, ParticipantConfig] = {}
         owners: dict[str, str] = {}
         for participant_id, entry in at.mapping("a mapping of participant ids").items():
             if flaw := flaw_in_participant_id(participant_id, max_bytes=limits.id_bytes):
                 raise at.error(f"found the participant id {participant_id[:80]!r}, which {flaw}")
             section = {} if entry.value is None else _shared_section(entry, _PARTICIPANT_KEYS, unused)
-            tokens = self._tokens(participant_id, entry, section.get("tokens"), source.parent)
+            tokens = self._tokens(participant_id, entry, section.get("tokens"), workspace)
             for token in tokens:
                 owner = owners.setdefault(token, participant_id)
                 if owner != participant_id:
@@ -252,7 +282,7 @@ class _Loader:
                 capabilities=(
                     _capabilities(section["capabilities"]) if "capabilities" in section else list(default_capabilities)
                 ),
-                output_log=section["output_log"].path_from(source.parent) if "output_log" in section else None,
+                output_log=section["output_log"].path_from(workspace) if "output_log" in section else None,
                 auto_connect="auto_connect" in section and section["auto_connect"].boolean(),
             )
         if not participants:
@@ -262,7 +292,7 @@ class _Loader:
     # -- tokens -----------------------------------------------------------------------------------
 
     def _tokens(
-        self, participant_id: str, entry: YamlValue, listed: YamlValue | None, directory: Path
+        self, participant_id: str, entry: YamlValue, listed: YamlValue | None, workspace: Path
     ) -> tuple[str, ...]:
         tokens: list[str] = []
         if listed is not None:
@@ -280,7 +310,7 @@ class _Loader:
                 )
             tokens.append(_usable(entry.remark(f"variable {variable}"), token))
 
-        files = [token_file(base, participant_id) for base in (directory, self.cwd)]
+        files = [token_file(base, participant_id) for base in (workspace, self.cwd)]
         for file in dict.fromkeys(file.absolute() for file in files if file is not None):
             at = entry.remark(f"file {file}")
             content = _token_file(at, file)
@@ -297,7 +327,7 @@ class _Loader:
     # -- the gateway ------------------------------------------------------------------------------
 
     def _merge_gateway(self, at: YamlValue, source: Path) -> None:
-        for key, setting in _gateway_settings(at.section(_GATEWAY_KEYS), source.parent).items():
+        for key, setting in _gateway_settings(at.section(_GATEWAY_KEYS), workspace_of(source)).items():
             before, file = self.gateway.setdefault(key, (setting, source))
             if before != setting:
                 place = at.child("tls").child(key.removeprefix("tls_")) if key.startswith("tls_") else at.child(key)
@@ -343,7 +373,7 @@ def _settings(at: YamlValue | None, kind: type[_Settings]) -> _Settings:
     if values.get("validate") is False:
         values["validate"] = "off"  # YAML reads a bare off as false
     try:
-        settings = msgspec.convert(values, kind)
+        settings = msgspec.convert(_with_units(at, kind, values), kind)
     except msgspec.ValidationError as exc:
         text, _, place = str(exc).partition(" - at `$.")
         key = place.rstrip("`")
@@ -367,6 +397,22 @@ def _settings(at: YamlValue | None, kind: type[_Settings]) -> _Settings:
         if expected:
             raise at.child(key).error(f"found {describe_number(value)}, expected {expected}")
     return settings
+
+
+def _with_units(at: YamlValue, kind: type[msgspec.Struct], values: dict[str, Any]) -> dict[str, Any]:
+    """The same, with texts such as ``30s`` and ``10MiB`` as the numbers that they mean. Every setting with ``bytes`` in
+    its name is a size; every other one that may have a fraction is a time, unless it is a rate."""
+    found = dict(values)
+    for each in msgspec.structs.fields(kind):
+        value = values.get(each.name)
+        here = at.child(each.name, value)
+        if isinstance(value, dict) and isinstance(each.type, type) and issubclass(each.type, msgspec.Struct):
+            found[each.name] = _with_units(here, each.type, value)
+        elif isinstance(value, str) and "bytes" in each.name:
+            found[each.name] = here.quantity(parse_bytes)
+        elif isinstance(value, str) and each.type is float and not each.name.endswith("_per_second"):
+            found[each.name] = here.quantity(parse_seconds)
+    return found
 
 
 def _logging(at: YamlValue | None) -> tuple[bool, bool]:
@@ -419,7 +465,7 @@ def _require_json(at: YamlValue) -> None:
             raise at.expected("a value that JSON can hold", ": put it in quotes")
 
 
-def _gateway_settings(section: dict[str, YamlValue], directory: Path) -> dict[str, Any]:
+def _gateway_settings(section: dict[str, YamlValue], workspace: Path) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key, at in section.items():
         match key:
@@ -432,14 +478,18 @@ def _gateway_settings(section: dict[str, YamlValue], directory: Path) -> dict[st
                     found = describe_number(at.value) if type(at.value) is int else describe_kind(at.value)
                     raise at.error(f"found {found}, expected a whole number from 0 (any free port) to 65535")
                 settings[key] = at.value
+            case "connections" | "connections_per_address":
+                settings[key] = at.count()
+            case "unsent_http_bytes":
+                settings[key] = at.quantity(parse_bytes) if isinstance(at.value, str) else at.count()
             case "data":
-                settings[key] = at.path_from(directory)
+                settings[key] = at.path_from(workspace)
             case "tls":
                 files = at.section(("cert", "key"))
                 for name in ("cert", "key"):
                     if name not in files:
                         raise at.error(f"found no key {name!r}, expected both 'cert' and 'key'")
-                    settings[f"tls_{name}"] = file = files[name].path_from(directory)
+                    settings[f"tls_{name}"] = file = files[name].path_from(workspace)
                     if not file.is_file():
                         raise files[name].error(f"found no file {file}, expected a PEM file")
             case "public_url":

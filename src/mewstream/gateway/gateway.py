@@ -8,21 +8,18 @@ import logging
 import random
 import time
 from collections.abc import Coroutine
-from http import HTTPStatus
-from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, urlencode, urlsplit
-
-from picows import WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
+from urllib.parse import urlencode
 
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.fanout import Audience, Parcel
 from mewstream.gateway.history import History
-from mewstream.gateway.identity import InvitedTokens, TokenBook, new_token, token_from_headers
+from mewstream.gateway.identity import InvitedTokens, TokenBook, new_token
 from mewstream.gateway.joining import JoinRefused, JoinRequest
 from mewstream.gateway.metrics import Metrics
 from mewstream.gateway.output_log import OutputLog
+from mewstream.gateway.pings import Pings
 from mewstream.gateway.recorder import JournalRecorder, NoRecorder
 from mewstream.gateway.space import Space
 from mewstream.gateway.websocket import WebSocketMember
@@ -36,8 +33,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("mewstream.gateway")
 
-#: Sweeps without any progress after which a peer that is behind is given up.
-STALLED_SWEEPS = 6
 #: How long a drain waits for connections to end after the last was told to.
 DRAIN_TIMEOUT = 3.0
 
@@ -45,15 +40,15 @@ DRAIN_TIMEOUT = 3.0
 class Gateway:
     """Everything but the listening socket, which :mod:`mewstream.gateway.server` has."""
 
-    def __init__(self, config: GatewayConfig, *, base_url: str, working_directory: Path) -> None:
+    def __init__(self, config: GatewayConfig, *, base_url: str) -> None:
         self.config = config
         self.loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         self.started = time.monotonic()
         self.draining = False
         self._all_gone = asyncio.Event()
-        self.peers: dict[WebSocketMember, int] = {}
-        """Every open WebSocket, with the number of sweeps for which it has made no progress."""
+        self.peers: dict[WebSocketMember, float] = {}
+        """Every open WebSocket, with the time at which it was last pinged."""
         self._tasks: set[asyncio.Task[Any]] = set()
         journal, recovered = _open_journal(config)
         self.recorder: NoRecorder | JournalRecorder = NoRecorder()
@@ -66,7 +61,7 @@ class Gateway:
         self._invited.load()
         self._books: dict[str, TokenBook] = {}
         self.spaces: dict[str, Space] = {}
-        self.history = History(working_directory)
+        self.history = History()
         self.largest_message = max(space.limits.message_bytes for space in config.spaces.values())
         for id, space in config.spaces.items():
             book = TokenBook({each.id: each.tokens for each in space.participants.values()})
@@ -96,7 +91,8 @@ class Gateway:
             if each.output_log is not None or each.auto_connect
         }
         self._seat_the_always_present()
-        self._sweeper = self.loop.call_later(config.ping_interval, self._sweep)
+        self._pings = Pings(self.loop, config.ping_interval, self.peers)
+        self._upkeep_timer = self.loop.call_later(config.ping_interval, self._upkeep)
 
     @property
     def status(self) -> str:
@@ -164,28 +160,7 @@ class Gateway:
 
     # -- connections ------------------------------------------------------------------------------
 
-    def accept(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
-        """Answer an upgrade: origin and subprotocol are settled here, identity with the join."""
-        origin = request.headers.get("Origin")
-        if origin is not None and not self._is_allowed_origin(origin, request.headers.get("Host", "")):
-            return _http_refusal(403, "this origin may not connect: see gateway.allowed_origins")
-        if self.draining:
-            return _http_refusal(503, "the gateway is draining: reconnect to another or later")
-        presented = token_from_headers(request.headers)
-        if presented.problem is not None:
-            return _http_refusal(401, presented.problem)
-        try:
-            query = parse_qs(urlsplit(request.path.decode("ascii")).query, max_num_fields=32)
-        except (UnicodeDecodeError, ValueError):
-            return _http_refusal(400, "the path of the request cannot be read")
-        space = query.get("space", [None])[0]
-        listener = WebSocketMember(self, space=space, token=presented.token)
-        headers = {}
-        if presented.echo_subprotocol is not None:
-            headers["Sec-WebSocket-Protocol"] = presented.echo_subprotocol
-        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(headers), listener)
-
-    def _is_allowed_origin(self, origin: str, host: str) -> bool:
+    def is_allowed_origin(self, origin: str, host: str) -> bool:
         """Browsers say where a page comes from: the gateway's own host, and those that are listed."""
         allowed = self.config.allowed_origins
         if "*" in allowed or origin in allowed:
@@ -193,7 +168,7 @@ class Gateway:
         return origin.partition("://")[2].lower() == host.lower() != ""
 
     def connected(self, peer: WebSocketMember) -> None:
-        self.peers[peer] = 0
+        self.peers[peer] = 0.0
         self.metrics.connections.set(len(self.peers))
 
     def disconnected(self, peer: WebSocketMember) -> None:
@@ -221,26 +196,9 @@ class Gateway:
 
     # -- keeping up -------------------------------------------------------------------------------
 
-    def _sweep(self) -> None:
-        """Ping who is silent; give up who neither answers nor takes what is sent."""
-        self._sweeper = self.loop.call_later(self.config.ping_interval, self._sweep)
-        unsent = 0
-        for peer, stalled in list(self.peers.items()):
-            outbound = peer.outbound
-            unsent += outbound.unsent_bytes
-            if outbound.is_behind and not peer.heard:
-                self.peers[peer] = stalled + 1
-                if stalled + 1 >= STALLED_SWEEPS:
-                    peer.close(CloseReason.SLOW_CONSUMER)
-            elif peer.heard:
-                self.peers[peer] = 0
-                peer.heard = peer.pinged = False
-            elif peer.pinged:
-                peer.close(CloseReason.PING_TIMEOUT)
-            else:
-                peer.pinged = True
-                outbound.ping()
-        self.metrics.unsent.set(unsent)
+    def _upkeep(self) -> None:
+        self._upkeep_timer = self.loop.call_later(self.config.ping_interval, self._upkeep)
+        self.metrics.unsent.set(sum(peer.outbound.unsent_bytes for peer in self.peers))
         self._seat_the_always_present()
 
     def _seat_the_always_present(self) -> None:
@@ -255,7 +213,8 @@ class Gateway:
     async def drain(self) -> None:
         """Tell everyone to reconnect, spread over time, and keep their rights for a while."""
         self.draining = True
-        self._sweeper.cancel()
+        self._pings.stop()
+        self._upkeep_timer.cancel()
         peers = list(self.peers)
         random.shuffle(peers)
         for place, peer in enumerate(peers):
@@ -267,6 +226,9 @@ class Gateway:
         if self.peers:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT)
+
+    def close(self) -> None:
+        """The end of a drain: everything is written down, and nothing more can happen."""
         for space in self.spaces.values():
             space.stop()
         self.history.close()
@@ -299,8 +261,3 @@ def _bad_token() -> JoinRefused:
 
 def _no_such_space(text: str) -> JoinRefused:
     return JoinRefused(ValidationFailed(text, field="space"), CloseReason.UNKNOWN_SPACE)
-
-
-def _http_refusal(status: int, text: str) -> WSUpgradeResponseWithListener:
-    response = WSUpgradeResponse.create_error_response(HTTPStatus(status), text.encode())
-    return WSUpgradeResponseWithListener(response, None)

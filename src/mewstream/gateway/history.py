@@ -1,6 +1,6 @@
-"""The envelope history that tools of the reference gateway read: one compact JSON object a line.
+"""The logs that tools of the reference gateway read, below the workspace of a space: one compact JSON object a line.
 
-Off by default. Frames are not in it, and nothing that holds a token is.
+Off by default. Frames are not in them, and nothing that holds a token is.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 
 from mewstream.gateway.config import SpaceConfig
+from mewstream.gateway.decision_log import decision_entries
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.records import EnvelopeAccepted, Frame, Record, Refused
+from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
 
 log = logging.getLogger("mewstream.gateway")
@@ -59,22 +61,24 @@ def _private(path: str, flags: int) -> int:
 
 
 class History:
-    """Both files of one gateway."""
+    """The files of one gateway: spaces with the same workspace share theirs."""
 
-    def __init__(self, directory: Path) -> None:
-        self._envelopes = LineFile(directory / HISTORY_FILE)
-        self._decisions = LineFile(directory / DECISIONS_FILE)
+    def __init__(self) -> None:
+        self._files: dict[Path, LineFile] = {}
 
     def for_space(self, config: SpaceConfig) -> SpaceHistory:
         return SpaceHistory(
             config.id,
-            self._envelopes if config.envelope_history else None,
-            self._decisions if config.capability_decisions else None,
+            self._file(config.workspace / HISTORY_FILE) if config.envelope_history else None,
+            self._file(config.workspace / DECISIONS_FILE) if config.capability_decisions else None,
         )
 
+    def _file(self, path: Path) -> LineFile:
+        return self._files.setdefault(path, LineFile(path))
+
     def close(self) -> None:
-        self._envelopes.flush()
-        self._decisions.flush()
+        for file in self._files.values():
+            file.flush()
 
 
 class SpaceHistory:
@@ -84,16 +88,21 @@ class SpaceHistory:
         self._envelopes = envelopes
         self._decisions = decisions
 
-    def recorded(self, record: Record, transport: str) -> None:
-        """A message came in: accepted, or refused."""
+    def recorded(self, record: Record, transport: str, state: SpaceState) -> None:
+        """A message came in: accepted, or refused. ``state`` is the one that it was judged by."""
         if isinstance(record, EnvelopeAccepted):
             self._entry("received", record.ts, record.id, record.data, record.sender, transport, {"seq": record.seq})
-            self._decision(record.ts, record.sender, record.kind, "allowed", None)
         elif isinstance(record, Refused) and record.kind != "frame":
-            metadata = {"seq": record.seq, "error": record.code, "message": record.message, "kind": record.kind}
+            metadata = {"seq": record.seq, "reason": record.code, "error": record.code}
+            metadata |= {"message": record.message, "kind": record.kind}
+            if record.count > 1:
+                metadata["count"] = record.count
             self._entry("rejected", record.ts, record.id, None, record.sender, transport, metadata)
-            if record.http_status == 403:
-                self._decision(record.ts, record.sender, record.kind, "denied", record.code)
+        else:
+            return
+        if self._decisions is not None:
+            for entry in decision_entries(state, record, transport):
+                self._decisions.append(encode_json(entry))
 
     def delivered(self, participant: str, transport: str, envelope: bytes, record: Record | None, ts: int) -> None:
         """A message went out to one."""
@@ -128,15 +137,3 @@ class SpaceHistory:
             "metadata": metadata,
         }
         self._envelopes.append(encode_json(entry))
-
-    def _decision(self, ts: int, participant: str, kind: str, decision: str, code: str | None) -> None:
-        if self._decisions is not None:
-            entry = {
-                "timestamp": rfc3339(ts),
-                "space_id": self._space,
-                "participant": participant,
-                "kind": kind,
-                "decision": decision,
-                "error": code,
-            }
-            self._decisions.append(encode_json(entry))

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import logging
+import bisect
+import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
 from typing import Any
-
-from aiohttp import web
 
 import mewstream
 from mewstream.gateway.gateway import Gateway
+from mewstream.gateway.http_message import HttpError, Request, Response
+from mewstream.gateway.http_routes import Routes
 from mewstream.gateway.identity import token_from_headers
 from mewstream.gateway.inbound import Throttle
 from mewstream.gateway.space import Space
-from mewstream.protocol import kinds
+from mewstream.gateway.unsent_answers import UnsentAnswers
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import encode_json
-from mewstream.protocol.errors import (
-    InvalidRequest,
-    JournalUnavailable,
-    LimitExceeded,
-    PeerError,
-    Unauthorized,
-    ValidationFailed,
-)
+from mewstream.protocol.errors import JournalUnavailable, Unauthorized, ValidationFailed
 from mewstream.protocol.records import (
     EnvelopeAccepted,
     Frame,
@@ -38,10 +32,8 @@ from mewstream.protocol.records import (
     WriteGranted,
     WriteRevoked,
 )
-from mewstream.protocol.render import gateway_envelope, render
+from mewstream.protocol.render import render
 from mewstream.protocol.times import parse_rfc3339, rfc3339
-
-log = logging.getLogger("mewstream.gateway")
 
 FEATURES = (
     "active_streams",
@@ -55,37 +47,28 @@ FEATURES = (
 )
 MAX_MESSAGES = 1_000
 MAX_THROTTLES = 10_000
-_LARGEST = web.AppKey("largest", int)
-
-
-class HttpError(Exception):
-    """An answer other than 200; the body is the error envelope that a socket would have got."""
-
-    def __init__(self, status: int, flaw: PeerError) -> None:
-        super().__init__(flaw.message)
-        self.status = status
-        self.flaw = flaw
+#: One page of participants or streams: entries, and about so many bytes.
+MAX_ENTRIES = 1_000
+PAGE_BYTES = 1 << 20
 
 
 class HttpApi:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, unsent: UnsentAnswers) -> None:
         self._gateway = gateway
+        self._unsent = unsent
         self._throttles: dict[tuple[str, str], Throttle] = {}
-        # aiohttp refuses what is larger than any space would take; each space then has its own limit.
-        largest = max(space.limits.message_bytes for space in gateway.config.spaces.values())
-        self.application = web.Application(client_max_size=largest, middlewares=[_errors_as_envelopes])
-        self.application[_LARGEST] = largest
-        routes = self.application.router
-        routes.add_get("/health", self.health)
-        routes.add_get("/metrics", self.metrics)
-        routes.add_get("/participants", self.participants)
-        routes.add_get("/streams", self.streams)
-        routes.add_post("/participants/{id}/messages", self.post_message)
-        routes.add_get("/participants/{id}/messages", self.get_messages)
+        self.routes = routes = Routes()
+        # Whoever watches the gateway must not be the first to hear nothing more of it.
+        routes.add("GET", "/health", self.health, patience=math.inf)
+        routes.add("GET", "/metrics", self.metrics, patience=2.0)
+        routes.add("GET", "/participants", self.participants)
+        routes.add("GET", "/streams", self.streams)
+        routes.add("POST", "/participants/{id}/messages", self.post_message, body_limit=self._may_post)
+        routes.add("GET", "/participants/{id}/messages", self.get_messages)
 
     # -- routes -----------------------------------------------------------------------------------
 
-    async def health(self, request: web.Request) -> web.Response:
+    def health(self, request: Request) -> Response:
         gateway = self._gateway
         return _json(
             {
@@ -98,36 +81,46 @@ class HttpApi:
             }
         )
 
-    async def metrics(self, request: web.Request) -> web.Response:
+    def metrics(self, request: Request) -> Response:
         for space in self._gateway.spaces.values():
             space.metrics.publish(len(space.state.streams))
-        return web.Response(
-            body=self._gateway.metrics.exposition(),
-            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
-        )
+        return Response(self._gateway.metrics.exposition(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def participants(self, request: web.Request) -> web.Response:
-        space, _ = self._authenticate(request)
+    def participants(self, request: Request) -> Response:
+        space, participant = self._authenticate(request)
+        request.promise = self._unsent.promise(space.id, participant)
         state = space.state
-        ids = dict.fromkeys([*state.roster, *state.participants])
-        listed = [
+        after, limit = request.query.get("after"), _limit(request)
+        # By name, so that a page begins where the last one ended, whoever came and went between.
+        ids = sorted(id for id in {*state.roster, *state.participants} if after is None or id > after)
+        entries, is_all = _page(
             {"id": id, "connected": state.is_connected(id), "capabilities": state.effective_capabilities(id)}
-            for id in ids
-        ]
-        return _json({"participants": listed})
+            for id in ids[:limit]
+        )
+        next = None if is_all and len(ids) <= limit else ids[len(entries) - 1]
+        return _listing(b"{", "participants", entries, next)
 
-    async def streams(self, request: web.Request) -> web.Response:
+    def streams(self, request: Request) -> Response:
         """The streams as a welcome would show them, for those who want to look without joining."""
-        space, _ = self._authenticate(request)
+        space, participant = self._authenticate(request)
+        request.promise = self._unsent.promise(space.id, participant)
         state = space.state
-        listed = [state.describe_stream(stream) for stream in state.streams.values()]
-        return _json({"epoch": state.epoch, "seq": state.seq, "streams": listed})
+        after, limit = _stream_number(request.query.get("after")), _limit(request)
+        ids = list(state.streams)
+        ids = ids[bisect.bisect_right(ids, after, key=_stream_number) :]
+        entries, is_all = _page(state.describe_stream(state.streams[id]) for id in ids[:limit])
+        next = None if is_all and len(ids) <= limit else ids[len(entries) - 1]
+        head = encode_json({"epoch": state.epoch, "seq": state.seq})[:-1] + b","
+        return _listing(head, "streams", entries, next)
 
-    async def post_message(self, request: web.Request) -> web.Response:
-        space, participant = self._authenticate(request, request.match_info["id"])
-        body = await request.read()
-        if len(body) > space.config.limits.message_bytes:
-            raise HttpError(413, _too_large(space.config.limits.message_bytes))
+    def _may_post(self, request: Request) -> int:
+        """Judged before the body is read."""
+        request.caller = space, _ = self._authenticate(request, request.params["id"])
+        return space.config.limits.message_bytes
+
+    async def post_message(self, request: Request) -> Response:
+        space, participant = request.caller
+        body = request.body
         self._throttle(space, participant).envelope(len(body))
         output_log = self._gateway.output_log(space, participant)
         if output_log is not None and not space.state.is_connected(participant):
@@ -143,9 +136,10 @@ class HttpApi:
             raise JournalUnavailable("this was done and cannot be recorded at the moment: ask again with the same id")
         return _answer(space, decision)
 
-    async def get_messages(self, request: web.Request) -> web.Response:
+    async def get_messages(self, request: Request) -> Response:
         """What was sent since ``since``: a position (``seq``) or an RFC 3339 time."""
-        space, participant = self._authenticate(request, request.match_info["id"])
+        space, participant = self._authenticate(request, request.params["id"])
+        request.promise = self._unsent.promise(space.id, participant)
         since = request.query.get("since", "0")
         if since.isdecimal() and len(since) < 19:
             after = int(since)
@@ -155,12 +149,12 @@ class HttpApi:
             raise ValidationFailed(f"since is {since[:40]!r}, expected a seq or an RFC 3339 time")
         messages, position = await space.messages_since(participant, after, MAX_MESSAGES)
         head = encode_json({"epoch": space.state.epoch, "seq": position})[:-1]
-        return web.Response(body=b'%b,"messages":[%b]}' % (head, b",".join(messages)), content_type="application/json")
+        return _listing(head + b",", "messages", messages, None)
 
     # -- who is asking ----------------------------------------------------------------------------
 
-    def _authenticate(self, request: web.Request, claimed: str | None = None) -> tuple[Space, str]:
-        presented = token_from_headers(request.headers)
+    def _authenticate(self, request: Request, claimed: str | None = None) -> tuple[Space, str]:
+        presented = token_from_headers(request.credentials())
         if presented.token is None:
             problem = presented.problem or "send Authorization: Bearer <token>"
             raise HttpError(401, Unauthorized(problem))
@@ -187,7 +181,7 @@ class HttpApi:
 # -- answers --------------------------------------------------------------------------------------
 
 
-def _answer(space: Space, decision: Decision) -> web.Response:
+def _answer(space: Space, decision: Decision) -> Response:
     """The outcome of an envelope: the same records that the socket would have been told of."""
     records: list[Record] = decision.records
     if decision.repetition is not None:
@@ -199,7 +193,8 @@ def _answer(space: Space, decision: Decision) -> web.Response:
     for record in records:
         if isinstance(record, Refused):
             body = render(space.id, space.state.epoch, record)
-            return web.Response(status=record.http_status, body=body, content_type="application/json")
+            assert body is not None
+            return Response(body, status=record.http_status)
     return _json(_outcome(space, records))
 
 
@@ -246,37 +241,44 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
     return outcome
 
 
-def _json(value: Any) -> web.Response:
-    return web.Response(body=encode_json(value), content_type="application/json")
+def _json(value: Any) -> Response:
+    return Response(encode_json(value))
 
 
-def _too_large(limit: int) -> LimitExceeded:
-    return LimitExceeded(f"the body is larger than {limit} bytes", limit="message_bytes")
+# -- pages ----------------------------------------------------------------------------------------
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+def _limit(request: Request) -> int:
+    text = request.query.get("limit", str(MAX_ENTRIES))
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
+        raise ValidationFailed(f"limit is {text[:40]!r}, expected a whole number of at least 1", field="limit")
+    return min(int(text), MAX_ENTRIES)
 
 
-@web.middleware
-async def _errors_as_envelopes(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error has the body that a socket would have been sent."""
-    try:
-        return await handler(request)
-    except HttpError as error:
-        return _error(error.status, error.flaw)
-    except PeerError as flaw:
-        return _error(flaw.http_status, flaw)
-    except web.HTTPRequestEntityTooLarge:
-        return _error(413, _too_large(request.app[_LARGEST]))
-    except web.HTTPException as error:
-        return _error(error.status, ValidationFailed(f"{error.reason}: see docs/protocol.md for the routes"))
-    except Exception:
-        log.exception("an error of our own in %s %s", request.method, request.match_info.route.resource)
-        return _error(500, InvalidRequest("an error of the gateway's own: it is in its log"))
+def _stream_number(id: str | None) -> int:
+    """Streams are numbered in the order in which they were opened, and no number comes again."""
+    if id is None:
+        return 0
+    number = id.removeprefix("stream-")
+    if not (number.isascii() and number.isdecimal() and len(number) < 19):
+        raise ValidationFailed(f"after is {id[:40]!r}, expected the id of a stream, such as stream-7", field="after")
+    return int(number)
 
 
-def _error(status: int, flaw: PeerError) -> web.Response:
-    payload = {"error": flaw.code, "message": flaw.message, **flaw.details}
-    body = gateway_envelope(kinds.ERROR, payload, id=f"gw-http-{time.time_ns()}", ts=time.time_ns() // 1000)
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+def _page(described: Iterable[Any]) -> tuple[list[bytes], bool]:
+    """As many as one page holds, and whether those are all."""
+    entries: list[bytes] = []
+    size = 0
+    for each in described:
+        entry = encode_json(each)
+        if entries and size + len(entry) > PAGE_BYTES:
+            return entries, False
+        entries.append(entry)
+        size += len(entry) + 1
+    return entries, True
+
+
+def _listing(head: bytes, name: str, entries: list[bytes], next: str | None) -> Response:
+    """``next`` is what the next page comes after."""
+    tail = b"]}" if next is None else b'],"next":%b}' % encode_json(next)
+    return Response(b'%b"%b":[%b%b' % (head, name.encode(), b",".join(entries), tail))

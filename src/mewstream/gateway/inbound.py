@@ -56,6 +56,10 @@ class Reading:
             self._held.discard(why)
             self._follow()
 
+    @property
+    def is_held(self) -> bool:
+        return bool(self._held)
+
     def take_turns(self) -> None:
         """There is more to read, and others wait: go on in the next turn of the loop."""
         if not self._is_tls:

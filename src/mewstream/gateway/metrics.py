@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from mewstream.protocol.records import Record, Refused
@@ -22,6 +24,10 @@ class Metrics:
         self.connected = self._gauge("connected_participants", "Participants connected now", space)
         self.streams = self._gauge("active_streams", "Streams that are ready or live", space)
         self.connections = self._gauge("connections", "Open WebSocket connections, joined or not", [])
+        self.http_connections = self._gauge("http_connections", "Open connections that have not upgraded", [])
+        self.http_unsent = self._gauge("http_unsent_bytes", "Bytes of HTTP answers that wait for their readers", [])
+        self.connections_refused = self._counter("connections_refused", "Connections closed at once", ["limit"])
+        self.http_timeouts = self._counter("http_timeouts", "HTTP connections whose time was over, by phase", ["phase"])
         self.closes = self._counter("closes", "Connections that the gateway closed, by reason", ["reason"])
         self.journal_failing = self._gauge("journal_failing", "1 while the journal cannot be written", [])
         self.unsent = self._gauge("unsent_bytes", "Bytes waiting for connections that are behind", [])
@@ -31,6 +37,11 @@ class Metrics:
 
     def _gauge(self, name: str, text: str, labels: list[str]) -> Gauge:
         return Gauge(f"mewstream_{name}", text, labels, registry=self.registry)
+
+    def watch_http(self, *, connections: Callable[[], float], unsent: Callable[[], float]) -> None:
+        """They are asked for when the metrics are."""
+        self.http_connections.set_function(connections)
+        self.http_unsent.set_function(unsent)
 
     def space(self, space: str) -> SpaceMetrics:
         return SpaceMetrics(self, space)

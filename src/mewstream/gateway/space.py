@@ -306,6 +306,8 @@ class Space:
                 done.set_result(None)
 
         self._recorder.commit(self.id, committed)
+        if done.done():
+            return True
         try:
             await asyncio.wait_for(done, COMMIT_TIMEOUT)
         except TimeoutError:
@@ -528,7 +530,7 @@ class Space:
     def _tell(self, record: Record) -> None:
         self.metrics.record(record)
         if self._history_log.enabled:
-            self._history_log.recorded(record, "http" if self._by_http else "websocket")
+            self._history_log.recorded(record, "http" if self._by_http else "websocket", self.state)
         body = render(self.id, self.state.epoch, record)
         if body is not None:
             private = private_to(record)

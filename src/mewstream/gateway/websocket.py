@@ -54,8 +54,9 @@ class WebSocketMember(WSListener):
         self.participant = ""
         self.session = 0
         self.is_reconnect = False
-        self.heard = True
-        self.pinged = False
+        self.heard = False
+        """A frame has come since the connection was last read."""
+        self.heard_at = gateway.loop.time()
         self._gone = False
         self._deaf = False
         """It is being closed, perhaps when the disk has answered: nothing more is heard from it."""
@@ -181,7 +182,7 @@ class WebSocketMember(WSListener):
         elif kind == WSMsgType.PING:
             self._pinged(frame.get_payload_as_bytes())
         elif kind == WSMsgType.PONG:
-            self.pinged = False
+            pass  # it was heard, which is all that was asked for
         elif kind == WSMsgType.CLOSE:
             self._closed_by_peer(transport, frame)
         else:
@@ -220,6 +221,17 @@ class WebSocketMember(WSListener):
         # A peer that says goodbye and then neither reads nor goes must not keep our memory.
         self._gateway.loop.call_later(CLOSE_TIMEOUT, transport.underlying_transport.abort)
         self._leave()
+
+    def has_kept(self, size: int) -> bool:
+        """So much was read of the peer and is no whole message yet; of one that has not joined, so much in all.
+        Twice the limit is read, so that what is somewhat too large is refused in words. True: it is too much."""
+        if size <= 2 * self._max_bytes:
+            return False
+        if self._gone or self._deaf:
+            return True
+        flaw = LimitExceeded(f"the message is larger than {self._max_bytes} bytes", limit="message_bytes")
+        self._refuse_and_close(flaw, CloseReason.TOO_BIG)
+        return True
 
     # -- joining ----------------------------------------------------------------------------------
 

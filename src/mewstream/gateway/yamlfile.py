@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from mewstream.protocol.errors import ConfigError
+from mewstream.protocol.units import TIME_FORM, parse_seconds
 
 MAX_SECONDS = 1e9
 _PLAIN_KEY = re.compile(r"[\w@:/-]+")
+
+Quantity = TypeVar("Quantity", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +82,28 @@ class YamlValue:
             raise self.expected("true or false")
         return self.value
 
-    def seconds(self, *, zero: bool) -> float:
+    def quantity(self, parse: Callable[[str], Quantity]) -> Quantity:
+        """A text such as ``30s`` or ``10MiB`` as the number that it means."""
+        try:
+            return parse(self.text())
+        except ValueError as form:
+            raise self.error(f"found {self.value[:40]!r}, {form}") from None
+
+    def count(self) -> int:
         value = self.value
+        good = isinstance(value, int) and not isinstance(value, bool)
+        if not good or not 1 <= value < 2**53:
+            found = describe_number(value) if good else describe_kind(value)
+            raise self.error(f"found {found}, expected a whole number of at least 1 and below 2^53")
+        return int(value)
+
+    def seconds(self, *, zero: bool) -> float:
+        value = self.quantity(parse_seconds) if isinstance(self.value, str) else self.value
         good = isinstance(value, int | float) and not isinstance(value, bool)
         if not good or not (0 <= value <= MAX_SECONDS) or (value == 0 and not zero):
             found = describe_number(value) if good else describe_kind(value)
             least = "at least" if zero else "more than"
-            raise self.error(f"found {found}, expected a number of seconds, {least} 0, at most {MAX_SECONDS:g}")
+            raise self.error(f"found {found}, expected {TIME_FORM}, {least} 0, at most {MAX_SECONDS:g}")
         return float(value)
 
     def path_from(self, directory: Path) -> Path:

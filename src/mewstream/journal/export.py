@@ -238,7 +238,8 @@ def history_lines(scanned: Iterable[Chosen]) -> Iterator[bytes]:
                 yield _history_line(entry.space, "received", record, record.data, transport, {"seq": record.seq})
             elif is_wanted and isinstance(record, Refused) and record.kind != "frame":
                 transport = transports.get((entry.space, record.sender))
-                metadata = {"seq": record.seq, "error": record.code, "message": record.message, "kind": record.kind}
+                metadata = {"seq": record.seq, "reason": record.code, "error": record.code}
+                metadata |= {"message": record.message, "kind": record.kind}
                 yield _history_line(entry.space, "rejected", record, None, transport, metadata)
 
 

@@ -23,6 +23,7 @@ MCP_REJECT = "mcp/reject"
 
 CAPABILITY_GRANT = "capability/grant"
 CAPABILITY_REVOKE = "capability/revoke"
+CAPABILITY_GRANT_ACK = "capability/grant-ack"
 INVITE = "space/invite"
 INVITE_ACK = "space/invite-ack"
 KICK = "space/kick"

@@ -130,9 +130,14 @@ def capability_violation(
 ) -> CapabilityViolation:
     # Without the projections of rights, of which there may be many: this is kept and recorded.
     details = {"attempted_kind": kind, "your_capabilities": state.capability_list(sender)}
+    what = kind
     if required is not None:
         details["required"] = required
-    return CapabilityViolation(f"your capabilities do not allow {required or kind}", **details)
+        what = f"{required}, which {kind} takes"
+    return CapabilityViolation(
+        f"your capabilities do not allow {what}: it can be granted by capability/grant, or given in space.yaml",
+        **details,
+    )
 
 
 def name_stream(space: str, envelope: Envelope, stream: Stream, *, nested: bool) -> None:

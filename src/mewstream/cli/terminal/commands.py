@@ -111,8 +111,7 @@ async def _open(session: Session, description: str) -> None:
 
 
 async def _announce(session: Session, alias: str, description: str | None) -> None:
-    stream = await session.space.announce(desired_id=alias, description=description)
-    session.show(_note(f"{stream.id} is ready: /start {stream.alias or stream.id} makes it live"))
+    await session.space.announce(desired_id=alias, description=description)
 
 
 async def _start(session: Session, stream: str) -> None:
@@ -138,7 +137,8 @@ async def _write(session: Session, stream: str, text: str) -> None:
             pass
     await found.send(data)
     await found.flush()
-    session.show(_note(f"{found.id} has it"))
+    if found.id not in session.watched:  # else the frame itself is shown
+        session.show(_note(f"{found.id} has it"))
 
 
 async def _grant(session: Session, stream: str, who: str, reason: str | None) -> None:

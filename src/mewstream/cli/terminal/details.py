@@ -48,7 +48,7 @@ def detail_lines(stream: Stream) -> list[Line]:
         "writers": listed(writers),
         "readers": "everyone" if readers is None else listed(readers),
         "created": stream.created,
-        "formats": ", ".join(str(each.get("id", "?")) for each in stream.formats) or None,
+        "formats": ", ".join(each.id for each in stream.formats) or None,
     }
     lines = [_fact(label, value) for label, value in facts.items() if value]
     for key, value in stream.metadata.items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from mewstream.cli.once import says_nothing_new
 from mewstream.cli.terminal.lines import Line, Piece, as_json, as_text, listed, short
 from mewstream.client import events
 from mewstream.client.frame import Frame
@@ -12,13 +14,6 @@ from mewstream.client.messages import Message
 from mewstream.client.stream import Stream
 from mewstream.protocol import kinds
 
-#: What the gateway answers with a message of its own, which says more.
-_TOLD_BY_OTHERS = frozenset(
-    {
-        *(kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE, kinds.TRANSFER_OWNERSHIP, kinds.INVITE),
-        *(kinds.GRANT_WRITE, kinds.REVOKE_WRITE, kinds.GRANT_READ, kinds.REVOKE_READ),
-    }
-)
 _PAYLOAD_CHARACTERS = 200
 
 
@@ -36,10 +31,18 @@ def _local_time(ts: str | None) -> str:
 
 
 class Narrator:
-    """Says for every event what a person should know of it."""
+    """Says for every event what a person should know of it, and each operation once. ``has_asked`` tells whether a
+    message of this id is a question of this terminal, whose answer it shows as a result. ``shows_all``: every message
+    has its line."""
 
-    def __init__(self, me: str) -> None:
+    def __init__(
+        self, me: str, *, has_asked: Callable[[str], bool] = lambda id: False, shows_all: bool = False
+    ) -> None:
         self._me = me
+        self._has_asked = has_asked
+        self._shows_all = shows_all
+        self._kicked: set[str] = set()
+        self._is_told_what_we_may = False
 
     def who(self, name: str | None) -> Piece:
         if name == self._me:
@@ -48,9 +51,30 @@ class Narrator:
 
     def line(self, event: events.Event, *, number: int | None = None) -> Line | None:
         """The line for an event; None where another line says it all. ``number`` is that of a proposal."""
+        if self._says_another(event) and not self._shows_all:
+            return None
         pieces = self._pieces(event, number)
         ts = event.message.ts if event.message is not None else None
         return stamped(*pieces, ts=ts) if pieces else None
+
+    def _says_another(self, event: events.Event) -> bool:
+        """Whether another line says it, before or after this one."""
+        match event:
+            case events.Received(kind=kinds.KICK, message=message) if message is not None:
+                self._kicked.add(str(message.payload.get("participant_id")))
+            case events.Left(participant=who) if who in self._kicked:
+                self._kicked.discard(who)
+                return True
+            case events.Received(kind=kinds.CAPABILITY_GRANT | kinds.CAPABILITY_REVOKE, message=message):
+                self._is_told_what_we_may = message is not None and message.payload.get("recipient") == self._me
+            case events.CapabilitiesChanged() if self._is_told_what_we_may:
+                self._is_told_what_we_may = False
+                return True
+            case events.Requested(sender=self._me, message=message) if message is not None:
+                return self._has_asked(message.id)
+            case events.Received(kind=kinds.MCP_RESPONSE, message=message) if message is not None:
+                return any(map(self._has_asked, message.correlation_id))
+        return says_nothing_new(event)
 
     def _pieces(self, event: events.Event, number: int | None) -> Line:
         match event:
@@ -106,7 +130,7 @@ class Narrator:
                 opened = (
                     "announced" if event.message is not None and event.message.kind == kinds.STREAM_READY else "opened"
                 )
-                return [self.who(owner), ("plain", f" {opened} "), *named(id, stream), *_described(stream)]
+                return [self.who(owner), ("plain", f" {opened} "), *named(id, stream), *self._described(stream)]
             case events.StreamStarted(stream=id):
                 return [("stream", id), ("good", " is live")]
             case events.StreamClosed(stream=id, how=how, reason=reason, by=by):
@@ -131,16 +155,27 @@ class Narrator:
         return []
 
     def _received(self, message: Message) -> Line:
-        if message.kind in _TOLD_BY_OTHERS:
-            return []
         payload = message.payload
         if message.kind == kinds.KICK:
             kicked = str(payload.get("participant_id", "somebody"))
             return [self.who(message.sender), ("warn", " kicked "), self.who(kicked), *_because(payload.get("reason"))]
+        if message.kind in (kinds.CAPABILITY_GRANT, kinds.CAPABILITY_REVOKE) and not self._shows_all:
+            return self._capabilities(message)
         told = short(as_json(payload), _PAYLOAD_CHARACTERS)
         if message.kind == kinds.MCP_RESPONSE:
             return [self.who(message.sender), ("dim", f" answers {_everyone(message.to)}: {told}")]
         return [self.who(message.sender), ("dim", f" {message.kind} {told}")]
+
+    def _capabilities(self, message: Message) -> Line:
+        payload = message.payload
+        style, verb = ("good", " lets ") if message.kind == kinds.CAPABILITY_GRANT else ("warn", " takes from ")
+        patterns = payload.get("capabilities")
+        what = summary(patterns) if isinstance(patterns, list) else f"what was granted as {payload.get('grant_id')}"
+        recipient = str(payload.get("recipient", "somebody"))
+        return [
+            *(self.who(message.sender), (style, verb), self.who(recipient), ("plain", f": {what}")),
+            *_because(payload.get("reason")),
+        ]
 
     def _resumed(self, event: events.Resumed) -> Line:
         line: Line = [("good", "connected again")]
@@ -162,6 +197,13 @@ class Narrator:
         data = as_text(frame.data, is_text=frame.is_text)
         return stamped(*missing, ("stream", frame.stream), *by, ("dim", f"{number} | "), ("plain", data))
 
+    def _described(self, stream: Stream) -> Line:
+        line: Line = [("plain", f": {stream.description}")] if stream.description else []
+        if stream.status == "ready":
+            how = f": /start {stream.alias or stream.id} makes it live" if stream.owner == self._me else ""
+            line.append(("dim", f" (not started{how})"))
+        return line
+
     def _by(self, who: str | None) -> Line:
         return [("dim", " by "), self.who(who)] if who else []
 
@@ -180,13 +222,6 @@ def _everyone(to: list[str]) -> str:
 
 def named(id: str, stream: Stream) -> Line:
     return [("stream", id), ("dim", f" ({stream.alias})" if stream.alias else "")]
-
-
-def _described(stream: Stream) -> Line:
-    line: Line = [("plain", f": {stream.description}")] if stream.description else []
-    if stream.status == "ready":
-        line.append(("dim", " (not started)"))
-    return line
 
 
 def terms(conditions: dict[str, Any] | None) -> str:

@@ -23,10 +23,10 @@ FRAMES_EVERY = 0.05
 
 
 class Session:
-    def __init__(self, space: Space, screen: Screen) -> None:
+    def __init__(self, space: Space, screen: Screen, *, shows_all: bool = False) -> None:
         self.space = space
         self.screen = screen
-        self.narrator = Narrator(space.participant)
+        self.narrator = Narrator(space.participant, has_asked=space.has_sent, shows_all=shows_all)
         self.proposals = Proposals()
         self.tools: dict[str, list[str]] = {}
         """Names of the tools of those who were asked for them."""

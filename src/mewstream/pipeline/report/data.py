@@ -55,6 +55,10 @@ class Span:
     def start_of(self, bucket: int) -> int:
         return self.begin + bucket * self.step
 
+    def per_second(self, count: int) -> float:
+        """The rate of so many in one bucket. Four figures are more than a pixel shows, and less than half the text."""
+        return float(f"{count * 1000 / self.step:.4g}")
+
     @property
     def buckets(self) -> int:
         return (self.end - self.begin) // self.step + 1
@@ -68,6 +72,7 @@ class ReportData:
     """The summaries of the busiest spaces."""
     space_count: int
     totals: dict[str, int]
+    """Of the summaries; and ``refusal_records``, for one record may sum up many refusals."""
     span: Span | None
     """None where nothing has happened at all."""
     streams: Rows
@@ -112,6 +117,7 @@ def collect(table: TableOf, spaces: Sequence[str] = ()) -> ReportData:
         )
     finally:
         summary.unpersist()
+    totals["refusal_records"] = of("refusals").count()
     begin, end = totals.pop("begin"), totals.pop("end")
     count = totals.pop("spaces")
     people = of("sessions")
@@ -129,6 +135,9 @@ def collect(table: TableOf, spaces: Sequence[str] = ()) -> ReportData:
     span = Span.over(begin, end)
     streams = _top_streams(of("streams"), of("stream_metrics"))
     places = _places(of("streams").sparkSession.createDataFrame, streams)
+    rates = _rates(of("frames"), places, span)
+    for place, stream in enumerate(streams):
+        stream["peak_rate"] = _peak(rates, place, span)
     return ReportData(
         spaces=listed,
         space_count=count,
@@ -137,7 +146,7 @@ def collect(table: TableOf, spaces: Sequence[str] = ()) -> ReportData:
         streams=streams,
         writes=_writes(of("frames"), places, span),
         rights=_rights(of("authorizations"), places),
-        rates=_rates(of("frames"), places, span),
+        rates=rates,
         messages=_rows(of("envelopes").groupBy(span.bucket().alias("bucket")).agg(F.count("*").alias("envelopes"))),
         latency=_latency(of("frames"), Span.over(begin, end, LATENCY_BUCKETS)),
         refusals=_refusals(of("refusals"), span),
@@ -193,7 +202,6 @@ def _top_streams(streams: DataFrame, metrics: DataFrame) -> Rows:
         )
     )
     windows = metrics.groupBy("space", "stream_id").agg(
-        F.max("rate").alias("peak_rate"),
         F.max("interarrival_p99_ms").alias("worst_pause"),
         F.sum("drops").alias("drops"),
     )
@@ -256,6 +264,12 @@ def _rates(frames: DataFrame, places: DataFrame, span: Span) -> Rows:
         .agg(F.count("*").alias("frames"), F.sum("size").alias("bytes"))
         .orderBy("stream", "bucket")
     )
+
+
+def _peak(rates: Rows, stream: int, span: Span) -> float | None:
+    """Frames per second in the busiest bucket: the highest point of the stream in the picture of the rates."""
+    most = max((each["frames"] for each in rates if each["stream"] == stream), default=None)
+    return None if most is None else span.per_second(most)
 
 
 def _latency(frames: DataFrame, span: Span) -> Rows:

@@ -40,13 +40,12 @@ def activity(data: ReportData) -> Figure | None:
     for row in data.messages:
         messages[row["bucket"]] += row["envelopes"]
     x = [iso(span.start_of(bucket)) for bucket in range(span.buckets)]
-    per_second = 1000 / span.step
     rates = {"x": x, "type": "scatter", "mode": "lines"}
     traces = [
         {
             **rates,
             "name": "frames/s",
-            "y": [_rounded(each * per_second) for each in frames],
+            "y": [span.per_second(each) for each in frames],
             "fill": "tozeroy",
             "line": {"color": COLOURS[0], "width": 1.5, "shape": "hvh"},
             "hovertemplate": "%{y} frames/s<extra></extra>",
@@ -54,7 +53,7 @@ def activity(data: ReportData) -> Figure | None:
         {
             **rates,
             "name": "messages/s",
-            "y": [_rounded(each * per_second) for each in messages],
+            "y": [span.per_second(each) for each in messages],
             "line": {"color": COLOURS[1], "width": 1.5, "shape": "hvh"},
             "hovertemplate": "%{y} messages/s<extra></extra>",
         },
@@ -65,7 +64,7 @@ def activity(data: ReportData) -> Figure | None:
         "height": 280,
         "margin": {**_MARGIN, "r": 56},
         "xaxis": time_axis(span.begin, span.end),
-        "yaxis": {"title": {"text": "per second"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": f"per second, in {lasting(span.step)}"}, "rangemode": "tozero"},
         "yaxis2": {
             "title": {"text": "present"},
             "overlaying": "y",
@@ -114,7 +113,7 @@ def rates(data: ReportData) -> Figure | None:
         return None
     by_stream: dict[int, list[float]] = defaultdict(lambda: [0.0] * span.buckets)
     for row in data.rates:
-        by_stream[row["stream"]][row["bucket"]] = _rounded(row["frames"] * 1000 / span.step)
+        by_stream[row["stream"]][row["bucket"]] = span.per_second(row["frames"])
     x = [iso(span.start_of(bucket)) for bucket in range(span.buckets)]
     unnamed = max(data.totals["streams"] - len(data.streams), 0)
     traces = []
@@ -140,7 +139,7 @@ def rates(data: ReportData) -> Figure | None:
         "height": 300 + 22 * (len(traces) // 3),
         "margin": _MARGIN,
         "xaxis": time_axis(span.begin, span.end),
-        "yaxis": {"title": {"text": "frames/s"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": f"frames/s, in {lasting(span.step)}"}, "rangemode": "tozero"},
         "legend": _LEGEND,
         "hovermode": "closest",
     }

@@ -61,7 +61,7 @@ def page(data: ReportData, *, generated: int) -> str:
         ),
         _section(
             "Rates",
-            "Frames per second of each stream, one upon the other.",
+            _about_rates(data),
             figure("rates", figures.rates(data), "No frame was ever sent."),
             _streams(data),
         ),
@@ -89,7 +89,7 @@ def page(data: ReportData, *, generated: int) -> str:
         ),
         "</div>",
         _section("Gaps", "Sequence numbers that a writer skipped, and those that came later after all.", _gaps(data)),
-        _section("Quarantine", "Frames that do not fit the format of their stream.", _quarantine(data)),
+        _section("Quarantine", _about_quarantine(data), _quarantine(data)),
         _section(
             "Sessions",
             _about_sessions(data),
@@ -144,8 +144,8 @@ def _about(data: ReportData) -> str:
 
 def _verdict(data: ReportData) -> str:
     totals = data.totals
-    frames, refusals = amount(totals["frames_judged"]), amount(totals["refusals_judged"])
-    said = f"{frames} frames and {refusals} refusals were judged by what the log itself says of rights"
+    frames, refusals = amount(totals["frames_judged"]), _count(totals["refusals_judged"], "record", "of refusals")
+    said = f"{frames} frames and {refusals} were judged by what the log itself says of rights"
     if totals["findings"] or totals["flawed"]:
         count = totals["findings"]
         name, icon, text = "flawed", _CROSS, f"Flawed: {amount(count)} {'finding' if count == 1 else 'findings'}"
@@ -156,13 +156,16 @@ def _verdict(data: ReportData) -> str:
     else:
         name, icon, text = "none", _DASH, "Nothing to judge"
         said = "There is no record that the audit could judge."
-    unknown = [
-        f"{amount(totals[key])} {what}"
-        for key, what in (("frames_not_judged", "frames"), ("refusals_not_judged", "refusals"))
-        if totals[key]
-    ]
+    unknown = []
+    if totals["frames_not_judged"]:
+        unknown.append(_count(totals["frames_not_judged"], "frame"))
+    if totals["refusals_not_judged"]:
+        unknown.append(_count(totals["refusals_not_judged"], "record", "of refusals"))
     if unknown:
         said += f" The log is not enough to judge {' and '.join(unknown)}."
+    others = _unjudged(totals) - totals["refusals_not_judged"]
+    if others > 0:
+        said += f" {_count(others, 'record', 'of refusals')} of other messages than those about streams are not judged."
     svg = f'<svg viewBox="0 0 56 56" aria-hidden="true">{_RING}{icon}</svg>'
     return f'<section class="verdict {name}">{svg}<div><strong>{text}</strong><p>{said}</p></div></section>'
 
@@ -175,12 +178,39 @@ def _keys(data: ReportData) -> str:
         (amount(totals["envelopes"]), "messages"),
         (amount(totals["streams"]), f"streams, {amount(totals['open_streams'])} open"),
         (amount(data.participant_count), "participants"),
-        (amount(totals["refusals"]), "refusals"),
+        (amount(totals["refusals"]), _about_refusals(totals)),
         (amount(totals["drops"]), "frames dropped for slow readers"),
-        (amount(totals["quarantined"]), "quarantined"),
+        (amount(totals["quarantined"]), "frames quarantined"),
     ]
     tiles = "".join(f"<div><b>{big}</b><span>{small}</span></div>" for big, small in keys)
     return f'<div class="keys">{tiles}</div>'
+
+
+def _about_refusals(totals: dict[str, int]) -> str:
+    """The sum, and what it is made of: a record may sum up a flood of the same, and the audit judges records."""
+    if not totals["refusal_records"]:
+        return "refusals"
+    judged = f"{amount(totals['refusals_judged'])} judged, {amount(_unjudged(totals))} not"
+    return f"refusals, in {_count(totals['refusal_records'], 'record')}: {judged}"
+
+
+def _unjudged(totals: dict[str, int]) -> int:
+    return max(totals["refusal_records"] - totals["refusals_judged"], 0)
+
+
+def _count(number: int, what: str, more: str = "") -> str:
+    return f"{amount(number)} {what}{'' if number == 1 else 's'} {more}".rstrip()
+
+
+def _about_rates(data: ReportData) -> str:
+    said = "Frames per second of each stream, one upon the other"
+    return said + (f", counted in steps of {lasting(data.span.step)}." if data.span is not None else ".")
+
+
+def _about_quarantine(data: ReportData) -> str:
+    said = "Frames that do not fit the format of their stream."
+    listed = sum(each["frames"] for each in data.quarantine)
+    return said + (" One that breaks several rules is in several rows." if listed > data.totals["quarantined"] else "")
 
 
 def _about_timeline(data: ReportData) -> str:
@@ -254,17 +284,18 @@ def _streams(data: ReportData) -> str:
             _name(each["owner"]),
             amount(each["frames"] or 0),
             volume(each["bytes"] or 0),
-            "" if each["peak_rate"] is None else f"{each['peak_rate']:,.3g}/s",
+            "" if each["peak_rate"] is None else f"{each['peak_rate']:,.4g}/s",
             "" if each["worst_pause"] is None else lasting(each["worst_pause"]),
             amount(each["drops"] or 0),
         ]
         for each in data.streams
     ]
+    window = f" in {lasting(data.span.step)}" if data.span is not None else ""
     columns = [
         *([_Column("space")] if data.space_count > 1 else []),
         *(_Column("stream"), _Column("what it is"), _Column("status"), _Column("owner")),
-        *(_Column("frames", True), _Column("bytes", True), _Column("peak rate", True)),
-        *(_Column("p99 between frames", True), _Column("dropped", True)),
+        *(_Column("frames", True), _Column("bytes", True), _Column(f"peak rate{window}", True)),
+        *(_Column("worst p99 pause", True), _Column("dropped", True)),
     ]
     return _table(columns, rows)
 

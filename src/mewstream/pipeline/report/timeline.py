@@ -35,6 +35,10 @@ HEADER_LANES = 1.25
 _MARGIN_PIXELS = 96
 #: Heights, and how far below the middle of its lane a line stands, in lanes.
 _HELD, _WROTE, _OWNED, _OWNED_BELOW = 0.72, 0.46, 0.1, 0.44
+#: How far above the middle of its lane a mark stands: at the middle it would hide the few frames right after a grant.
+_MARK_ABOVE, _MARK_PIXELS = 0.36, 8
+#: A single frame is seen too, however long the time is that the picture shows: some pixels, at any width and zoom.
+_OUTLINE_PIXELS = 3
 
 _Piece = tuple[int, int, float, float, str]
 """A bar: from, until, the middle of its height, its height, and what it is in words."""
@@ -78,7 +82,7 @@ def timeline(data: ReportData) -> Figure | None:
     traces = [
         *_lives(data, data.span, groups),
         *_held(data, data.span, groups, colours),
-        *_wrote(data, data.span, groups, colours),
+        *_wrote(data, groups, colours),
         *_marks(data, groups),
     ]
     with_space = data.space_count > 1
@@ -181,10 +185,8 @@ def _held(data: ReportData, span: Span, groups: list[_Group], colours: dict[str 
     ]
 
 
-def _wrote(data: ReportData, span: Span, groups: list[_Group], colours: dict[str | None, str]) -> list[Figure]:
+def _wrote(data: ReportData, groups: list[_Group], colours: dict[str | None, str]) -> list[Figure]:
     by_stream = {group.stream: group for group in groups}
-    # About a pixel: a single frame is seen too.
-    narrowest = max((span.end - span.begin) // 800, 1)
     bars: dict[str | None, list[_Piece]] = defaultdict(list)
     for piece in data.writes:
         lane = by_stream[piece["stream"]].lane(piece["sender"])
@@ -194,14 +196,14 @@ def _wrote(data: ReportData, span: Span, groups: list[_Group], colours: dict[str
         name = "other writers" if piece["sender"] is None else piece["sender"]
         count = "1 frame" if piece["frames"] == 1 else f"{amount(piece['frames'])} frames in {lasting(end - begin)}"
         said = f"<b>{safe(short(name))}</b> wrote {count}<br>{clock(begin)}"
-        bars[piece["sender"]].append((begin, max(end, begin + narrowest), lane.y, _WROTE, said))
+        bars[piece["sender"]].append((begin, end, lane.y, _WROTE, said))
     return [
-        _bars("other writers" if name is None else name, colours[name], bars[name])
+        _bars("other writers" if name is None else name, colours[name], bars[name], outline=_OUTLINE_PIXELS)
         for name in sorted(bars, key=lambda each: (each is None, str(each)))
     ]
 
 
-def _bars(name: str, colour: str, pieces: list[_Piece]) -> Figure:
+def _bars(name: str, colour: str, pieces: list[_Piece], *, outline: int = 0) -> Figure:
     return {
         "type": "bar",
         "orientation": "h",
@@ -213,7 +215,7 @@ def _bars(name: str, colour: str, pieces: list[_Piece]) -> Figure:
         "customdata": [said for _, _, _, _, said in pieces],
         "hovertemplate": "%{customdata}<extra></extra>",
         "showlegend": False,
-        "marker": {"color": colour, "line": {"width": 0}},
+        "marker": {"color": colour, "line": {"width": outline, "color": colour}},
     }
 
 
@@ -254,12 +256,12 @@ def _marks(data: ReportData, groups: list[_Group]) -> list[Figure]:
             "mode": "markers",
             "name": label,
             "x": [iso(at) for at, _, _ in marks],
-            "y": [y for _, y, _ in marks],
+            "y": [y - _MARK_ABOVE for _, y, _ in marks],
             "customdata": [said for _, _, said in marks],
             "hovertemplate": "%{customdata}<extra></extra>",
             "marker": {
                 "symbol": symbol,
-                "size": 10,
+                "size": _MARK_PIXELS,
                 "color": colour,
                 "line": {"width": 1.6, "color": colour} if "thin" in symbol else {"width": 1, "color": "#fff"},
             },

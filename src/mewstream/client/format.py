@@ -1,0 +1,54 @@
+"""What is inside a stream, as its creator says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mewstream.client import loose
+
+_NAMED = ("id", "schema", "mime_type", "description", "schema_hash")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of a stream. ``schema`` is JSON Schema 2020-12; ``schema_hash`` is the gateway's, by which the same
+    schema is recognised; ``extra`` is everything else that the descriptor has.
+
+    It can be read like the mapping that it is on the wire too: ``format["id"]``, ``dict(format)``.
+    """
+
+    id: str
+    schema: dict[str, Any] | bool | None = None
+    mime_type: str | None = None
+    description: str | None = None
+    schema_hash: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it is on the wire: without what is not said."""
+        named = {name: getattr(self, name) for name in _NAMED}
+        return {**self.extra, **{name: value for name, value in named.items() if value is not None}}
+
+    def __getitem__(self, key: str) -> Any:
+        return self.as_dict()[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.as_dict().get(key, default)
+
+    def keys(self) -> Iterator[str]:
+        return iter(self.as_dict())
+
+
+def format_of(described: dict[str, Any]) -> Format:
+    """A descriptor that came over the wire, whatever is in it."""
+    schema = described.get("schema")
+    return Format(
+        loose.text(described.get("id")) or "",
+        schema if isinstance(schema, dict | bool) else None,
+        loose.text(described.get("mime_type")),
+        loose.text(described.get("description")),
+        loose.text(described.get("schema_hash")),
+        {key: value for key, value in described.items() if key not in _NAMED},
+    )

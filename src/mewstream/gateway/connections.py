@@ -1,0 +1,134 @@
+"""How many connections may be open, in all and from one address, and the descriptors that are kept from them.
+
+Every connection has a descriptor, and so has every file of the journal. Strangers may open connections as long as they
+like; they must never get the descriptor that the journal needs for its next segment.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import resource
+from collections.abc import Callable
+
+from mewstream.gateway.config import GatewayConfig
+
+log = logging.getLogger("mewstream.gateway")
+
+#: For standard streams, the listening socket, the event loop, logs, threads that read history.
+_PROCESS_DESCRIPTORS = 64
+#: A partition writes a segment and its index, and seals, snapshots and prunes beside that.
+_PARTITION_DESCRIPTORS = 8
+#: Logs and whatever else a space opens for a moment.
+_SPACE_DESCRIPTORS = 2
+#: Where the limit of the process leaves less than this, a gateway is of no use and takes so many all the same.
+_FEWEST = 16
+#: The default for one address: the others can still connect while somebody opens as many as it gets.
+_SHARE_OF_ONE_ADDRESS = 3 / 4
+#: More than this is no limit in practice, and some systems say "infinite" where they have one.
+_MOST_DESCRIPTORS = 1 << 20
+
+
+class Connections:
+    """The connections that are open. Whoever gets a seat leaves it when its connection is gone."""
+
+    def __init__(self, *, most: int, most_per_address: int, refused: Callable[[str], None]) -> None:
+        self.most = most
+        self.most_per_address = most_per_address
+        self._refused = refused
+        self._count = 0
+        self._by_address: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def admit(self, peer: object) -> Seat | None:
+        """``peer`` is the name of the other end, as the transport gives it. None: there are too many."""
+        address = _address_of(peer)
+        if self._count >= self.most:
+            self._refused("connections")
+            return None
+        of_address = self._by_address.get(address, 0)
+        if of_address >= self.most_per_address:
+            self._refused("connections_per_address")
+            return None
+        self._count += 1
+        self._by_address[address] = of_address + 1
+        return Seat(self, address)
+
+    def leave(self, address: str) -> None:
+        self._count -= 1
+        left = self._by_address[address] - 1
+        if left:
+            self._by_address[address] = left
+        else:
+            del self._by_address[address]
+
+
+class Seat:
+    """The place of one connection."""
+
+    __slots__ = ("_address", "_connections")
+
+    def __init__(self, connections: Connections, address: str) -> None:
+        self._connections: Connections | None = connections
+        self._address = address
+
+    def leave(self) -> None:
+        """Once or more often."""
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            connections.leave(self._address)
+
+
+def _address_of(peer: object) -> str:
+    """Of IPv6 the network: whoever has one address there has all 2^64 of it."""
+    if not isinstance(peer, tuple) or not peer:
+        return ""
+    host = str(peer[0])
+    if ":" not in host:
+        return host
+    address = ipaddress.IPv6Address(host.partition("%")[0])
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
+
+
+# -- descriptors ----------------------------------------------------------------------------------
+
+
+def raise_descriptor_limit() -> int:
+    """Take as many descriptors as the system allows this process; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError):  # the system has a bound that it does not tell
+            pass
+    return _MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, _MOST_DESCRIPTORS)
+
+
+def connection_limits(config: GatewayConfig, descriptors: int) -> tuple[int, int]:
+    """How many connections there may be, in all and from one address."""
+    kept_back = _PROCESS_DESCRIPTORS + sum(
+        _SPACE_DESCRIPTORS + sum(each.output_log is not None for each in space.participants.values())
+        for space in config.spaces.values()
+    )
+    if config.data is not None:
+        kept_back += _PARTITION_DESCRIPTORS * config.journal.partitions
+    possible = max(descriptors - kept_back, _FEWEST)
+    most = possible if config.connections is None else config.connections
+    if most > possible or descriptors - kept_back < _FEWEST:
+        log.warning(
+            "this process may have %d descriptors, which is enough for %d connections beside the journal: "
+            "raise the limit (ulimit -n)",
+            descriptors,
+            possible,
+        )
+        most = min(most, possible)
+    per_address = config.connections_per_address
+    if per_address is None:
+        per_address = max(1, int(most * _SHARE_OF_ONE_ADDRESS))
+    return most, min(per_address, most)

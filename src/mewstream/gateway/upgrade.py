@@ -1,0 +1,202 @@
+"""From HTTP to WebSocket: who may, and how ``picows`` takes the connection over."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+from typing import Any, NamedTuple
+
+from picows import (
+    WSAutoPingStrategy,
+    WSUpgradeRequest,
+    WSUpgradeResponse,
+    WSUpgradeResponseWithListener,
+)
+from picows.picows import WSProtocol  # type: ignore[attr-defined]
+
+from mewstream.gateway.connections import Seat
+from mewstream.gateway.gateway import Gateway
+from mewstream.gateway.http_message import HttpError, Request
+from mewstream.gateway.identity import token_from_headers
+from mewstream.gateway.inbound import FEW_BYTES, MANY_BYTES, Turns
+from mewstream.gateway.websocket import WebSocketMember
+from mewstream.protocol.errors import InvalidRequest, Unauthorized, ValidationFailed
+
+#: picows starts with this much and grows as it must: thousands of idle connections stay small.
+READ_BUFFER = 4096
+VERSION = b"13"
+#: One reading of a peer that has not joined: a join is small, and whoever floods us instead must not make others wait.
+STRANGER_READ_BYTES = 2 << 10
+
+#: All that picows must know of the request: it has been judged already, and picows is given no token.
+_HEAD = (
+    b"GET / HTTP/1.1\r\nHost: -\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n\r\n"
+)
+
+_picows_logger = logging.getLogger("mewstream.picows")
+_picows_logger.setLevel(logging.ERROR)
+
+
+class _PicowsLog(logging.LoggerAdapter[logging.Logger]):
+    """What picows says of our own mistakes. A peer's mistake is answered on the wire; in the log it
+    would only be a way to fill a disk."""
+
+    def error(self, msg: object, *args: object, **kwargs: Any) -> None:
+        if not str(msg).startswith("WS parser error"):
+            super().error(msg, *args, **kwargs)
+
+
+_picows_log = _PicowsLog(_picows_logger)
+
+
+class Accepted(NamedTuple):
+    """An upgrade that may take place."""
+
+    listener: WebSocketMember
+    key: bytes
+    subprotocol: str | None
+
+
+def is_wanted(request: Request) -> bool:
+    """Another protocol than WebSocket that is offered is passed over, as RFC 9110 (7.8) has it."""
+    return b"websocket" in request.tokens(b"upgrade")
+
+
+def judge(gateway: Gateway, request: Request) -> Accepted:
+    """Framing, origin and subprotocol are settled here, identity with the join. It raises HttpError."""
+    key = _key_of(request)
+    origin = request.values(b"origin")
+    if origin and not gateway.is_allowed_origin(_text(origin[0]), _text(request.values(b"host")[0])):
+        raise HttpError(403, Unauthorized("this origin may not connect: see gateway.allowed_origins"))
+    if gateway.draining:
+        raise HttpError(503, InvalidRequest("the gateway is draining: reconnect to another or later"))
+    presented = token_from_headers(request.credentials())
+    if presented.problem is not None:
+        raise HttpError(401, Unauthorized(presented.problem))
+    listener = WebSocketMember(gateway, space=request.query.get("space"), token=presented.token)
+    return Accepted(listener, key, presented.echo_subprotocol)
+
+
+def _key_of(request: Request) -> bytes:
+    """RFC 6455, 4.2.1: what a handshake must have; the answer is its key."""
+    if request.method != "GET":
+        raise HttpError(405, ValidationFailed("an upgrade to WebSocket must be a GET"), Allow="GET")
+    if not request.is_http_1_1:
+        raise HttpError(400, ValidationFailed("an upgrade to WebSocket must be HTTP/1.1"))
+    if b"upgrade" not in request.tokens(b"connection"):
+        text = "Connection: Upgrade is missing beside Upgrade: websocket: perhaps a proxy in between leaves it out"
+        raise HttpError(400, ValidationFailed(text))
+    if request.has_body:
+        raise HttpError(400, ValidationFailed("an upgrade to WebSocket must have no body"))
+    if list(request.values(b"sec-websocket-version")) != [VERSION]:
+        text = "the Sec-WebSocket-Version is not known, expected 13"
+        raise HttpError(426, ValidationFailed(text), Upgrade="websocket", Sec_WebSocket_Version="13")
+    keys = request.values(b"sec-websocket-key")
+    try:
+        good = len(keys) == 1 and len(base64.b64decode(keys[0], validate=True)) == 16
+    except binascii.Error:
+        good = False
+    if not good:
+        raise HttpError(400, ValidationFailed("the Sec-WebSocket-Key is missing, or not 16 bytes in base64"))
+    return keys[0]
+
+
+def _text(value: bytes) -> str:
+    return value.decode("latin-1")
+
+
+#: Where the rest goes of what a peer sends after it was refused.
+_DISCARDED = memoryview(bytearray(MANY_BYTES))
+
+
+class _WebSocket(WSProtocol):  # type: ignore[misc]
+    """Of picows, with bounded readings and a bounded buffer. It would grow its buffer to what the system holds for a
+    flooding writer, which may be tens of MiB: seconds of work, for which everyone would wait. And it would keep for
+    anybody, joined or not, as much as the largest message of any space."""
+
+    __slots__ = ("_asked", "_few", "_is_discarding", "_kept", "_loop", "_seat", "_turns")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns, seat: Seat, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._loop = loop
+        self._turns = turns
+        self._seat = seat
+        self._asked = 0
+        self._few = STRANGER_READ_BYTES
+        self._kept = 0
+        """Bytes that were read since the last whole frame; of a peer that has not joined, all that were read."""
+        self._is_discarding = False
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        if self._is_discarding:
+            return _DISCARDED
+        most = MANY_BYTES if self._few == FEW_BYTES and self._turns.is_alone(self) else self._few
+        buffer: memoryview = super().get_buffer(size_hint)[:most]
+        self._asked = len(buffer)
+        return buffer
+
+    def buffer_updated(self, size: int) -> None:
+        if self._is_discarding:
+            return
+        super().buffer_updated(size)
+        self._turns.has_read(self)
+        listener: WebSocketMember = self.listener
+        heard, listener.heard = listener.heard, False
+        if heard:
+            listener.heard_at = self._loop.time()
+        if heard and listener.space is not None:
+            self._kept = 0
+            self._few = FEW_BYTES
+        else:
+            self._kept += size
+            self._is_discarding = listener.has_kept(self._kept)
+        if size == self._asked and size >= self._few:
+            listener.reading.take_turns()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._seat.leave()
+        super().connection_lost(exc)
+
+
+def hand_over(
+    gateway: Gateway, turns: Turns, transport: asyncio.Transport, accepted: Accepted, rest: bytes, seat: Seat
+) -> None:
+    """Give the connection to picows, with what the peer has sent behind its request."""
+
+    def answer(request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
+        headers = {} if accepted.subprotocol is None else {"Sec-WebSocket-Protocol": accepted.subprotocol}
+        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(headers), accepted.listener)
+
+    protocol = _WebSocket(
+        gateway.loop,
+        turns,
+        seat,
+        None,  # host and path are a client's
+        None,
+        False,
+        answer,
+        _picows_log,
+        True,  # disconnect on an exception of ours
+        5,
+        False,  # the gateway pings by itself: one timer for all connections
+        20,
+        20,
+        WSAutoPingStrategy.PING_WHEN_IDLE,
+        False,  # and pongs by itself, so that nothing is written around Outbound
+        # Twice: so that what is somewhat too large is read, and refused in words.
+        2 * gateway.largest_message,
+        None,
+        READ_BUFFER,
+    )
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    view = memoryview(_HEAD % accepted.key + rest)
+    while view:
+        buffer = protocol.get_buffer(-1)
+        size = min(len(buffer), len(view))
+        buffer[:size] = view[:size]
+        protocol.buffer_updated(size)
+        view = view[size:]

@@ -73,6 +73,7 @@ def busy() -> Space:
     space.leave("bob")
     space.tick(60)
     space.send("admin", "space/kick", {"participant_id": "alice"})
+    space.send("admin", "participant/shutdown", {}, to=["admin"])
     return space
 
 
@@ -243,7 +244,7 @@ class TestWhoSeesWhat:
         assert error["correlation_id"] == ["e1"]
         assert error["payload"] == {
             "error": "reserved_kind",
-            "message": "system/error comes from the gateway only",
+            "message": "system/error is reserved for the gateway",
             "attempted_kind": "system/error",
         }
         refused: list[Record] = [each for each in space.records if isinstance(each, Refused)]

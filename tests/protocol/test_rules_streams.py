@@ -494,9 +494,10 @@ class TestClose:
         assert not space.state.streams
 
     def test_by_correlation_means_ones_own_request(self) -> None:
-        """decision 8; two participants may well use the same envelope id, such as ``1``."""
-        space = Space("alice", "bob")
+        """decision 8; two participants may use the same envelope id, once the first is not remembered any more."""
+        space = Space("alice", "bob", limits={"remembered_ids": 1})
         space.send("alice", "stream/request", {}, id="1")
+        space.send("alice", "chat", {"text": "the next"})
         space.send("bob", "stream/request", {}, id="1")
         outcome = space.send("bob", "stream/close", {}, correlation_id=["1"])
         assert outcome.error is None

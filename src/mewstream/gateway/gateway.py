@@ -153,8 +153,10 @@ class Gateway:
             raise _bad_token()
 
     def _mint_token(self, space: str, participant: str) -> str:
+        """The token of an invited participant. A crash may have left an earlier one that nobody was told."""
         token = new_token()
-        self._invited.add(space, participant, token)
+        earlier = self._invited.put(space, participant, token)
+        self._books[space].forget(earlier)
         self._books[space].add(participant, token)
         return token
 

@@ -19,6 +19,7 @@ from mewstream.gateway.unsent_answers import UnsentAnswers
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import JournalUnavailable, Unauthorized, ValidationFailed
+from mewstream.protocol.identifiers import invalid_characters
 from mewstream.protocol.records import (
     EnvelopeAccepted,
     Frame,
@@ -158,6 +159,8 @@ class HttpApi:
         if presented.token is None:
             problem = presented.problem or "send Authorization: Bearer <token>"
             raise HttpError(401, Unauthorized(problem))
+        if claimed is not None and (flaw := invalid_characters(claimed)):
+            raise ValidationFailed(f"the participant id in the path {flaw}", field="participant_id")
         name = request.query.get("space")
         space = self._gateway.find_space(name)
         if space is None:

@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from mewstream.gateway import invitations
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, FrameParcel, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
+from mewstream.gateway.invitations import Invitations
 from mewstream.gateway.joining import JoinRefused, Resume
 from mewstream.gateway.lately import LatelySeen
 from mewstream.gateway.metrics import SpaceMetrics
@@ -52,8 +54,6 @@ log = logging.getLogger("mewstream.gateway")
 
 #: Nothing is due within this time: look again, so that a clock that was set is noticed.
 LONGEST_SLEEP = 3600.0
-#: Tokens of new invitations that are remembered, in memory only.
-MAX_INVITE_TOKENS = 128
 #: Messages of the past that are handed over as one, so that many small ones cost little.
 HISTORY_CHUNK = 256
 #: Seconds for which an answer over HTTP waits for a journal that cannot be written.
@@ -107,8 +107,7 @@ class Space:
         self._recorder = recorder
         self._past = Past(config.id, recorder, loop)
         self._history_log = history
-        self._mint_token = mint_token
-        self._connection_url = connection_url
+        self._invitations = Invitations(mint_token, connection_url)
         self._outbox = Outbox(loop, config.delivery.flush_bytes, lambda done: recorder.commit(self.id, done))
         self._welcomes = Welcomes(self.state)
         self._everyone = Audience()
@@ -117,7 +116,6 @@ class Space:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: int | None = None
         self._clock: Callable[[], int] = _now
-        self._invite_tokens: dict[str, str] = {}
         self._by_http = False
         self._slow = LatelySeen(SLOW_SECONDS)
         self.handle(commands.Start(recorder.epoch, config.public()))
@@ -135,8 +133,8 @@ class Space:
         if not isinstance(command, commands.Start):  # nothing of a run comes before its start
             self._run_due(now)
         decision = decide(self.state, now, command)
-        for record in decision.records:
-            if isinstance(record, Invited) and not self._can_invite(record):
+        for record in self._invitations_of(decision):
+            if not self._invitations.has_token(record):
                 flaw = _cannot_record()
                 flaw.envelope_id = record.request_id
                 return self.refuse(record.by, kinds.INVITE, flaw)
@@ -335,12 +333,13 @@ class Space:
         self.metrics.refused(flaw.code)
         member = self.members.get(command.sender)
         if member is not None and (id is not None or envelope is not None or member.flood.is_first(refused, 0)):
-            self._send_unrecorded(member, refused)
+            self._send_unrecorded(member, render(self.id, self.state.epoch, refused), refused)
+            if refused.kind == kinds.INVITE:
+                self._send_unrecorded(member, self._refused_ack(refused), refused)
         return Decision([refused])
 
-    def _send_unrecorded(self, member: Member, refused: Refused) -> None:
+    def _send_unrecorded(self, member: Member, body: bytes | None, refused: Refused) -> None:
         """Past the outbox, which waits for the journal."""
-        body = render(self.id, self.state.epoch, refused)
         assert body is not None
         parcel = Parcel(Audience((member,)), frames.TEXT, body, None, refused.seq)
         member.push(b"".join(parcel.pieces(False)), [parcel])
@@ -545,6 +544,10 @@ class Space:
             self._audiences.pop(record.stream_id, None)
         elif isinstance(record, Invited):
             self._send_invitation(record)
+        elif isinstance(record, Joined):
+            self._invitations.taken_up(record.participant)
+        elif isinstance(record, Refused) and record.kind == kinds.INVITE:
+            self._send_invitation_refused(record)
         elif isinstance(record, Left) and (member := self.members.get(record.participant)) is not None:
             # It did not leave by itself: it was removed.
             self._detach(member)
@@ -583,6 +586,8 @@ class Space:
                 self._send_invitation(record)
             else:
                 self._send_to(member, render(self.id, self.state.epoch, record), record.seq)
+                if isinstance(record, Refused) and record.kind == kinds.INVITE:
+                    self._send_invitation_refused(record)
         if not answer.records:
             envelope = repetition.envelope
             assert envelope.id is not None
@@ -591,47 +596,43 @@ class Space:
 
     # -- invitations ------------------------------------------------------------------------------
 
+    def _invitations_of(self, decision: Decision) -> list[Invited]:
+        """Those for which a token must be told: one that was taken up is not needed again."""
+        found = [record for record in decision.records if isinstance(record, Invited)]
+        if decision.repetition is not None:
+            found += [
+                record
+                for record in decision.repetition.answer.records
+                if isinstance(record, Invited) and not invitations.has_come(self.state, record)
+            ]
+        return found
+
+    def invitation(self, record: Invited) -> dict[str, Any]:
+        """What the inviter is answered; there is a token in it, which goes to nobody else and into no record."""
+        return self._invitations.accepted(record)
+
     def _send_invitation(self, record: Invited) -> None:
-        """The token goes to the inviter alone, and into no record."""
-        invitation = self.invitation(record)
         if (member := self.members.get(record.by)) is not None:
-            body = gateway_envelope(
-                kinds.INVITE_ACK,
-                invitation,
-                id=f"{gateway_message_id(self.state.epoch, record.seq)}-ack",
-                ts=record.ts,
-                to=[record.by],
-                correlation_id=record.request_id,
-            )
+            body = self._ack(record.by, self.invitation(record), record, record.request_id)
             # Not through _send_to: what holds a token is never written to a log.
             self._add_control(Audience((member,)), body, record.seq)
 
-    def invitation(self, record: Invited) -> dict[str, Any]:
-        return {
-            "status": "created",
-            "participant_id": record.participant,
-            "token": self._invite_token(record.participant),
-            "connection_url": self._connection_url,
-        }
+    def _send_invitation_refused(self, record: Refused) -> None:
+        if (member := self.members.get(record.sender)) is not None:
+            self._send_to(member, self._refused_ack(record), record.seq)
 
-    def _invite_token(self, participant: str) -> str:
-        """Kept for a while, so that a repeated invitation is answered with the same."""
-        token = self._invite_tokens.get(participant)
-        if token is None:
-            token = self._mint_token(participant)
-            if len(self._invite_tokens) >= MAX_INVITE_TOKENS:
-                del self._invite_tokens[next(iter(self._invite_tokens))]
-            self._invite_tokens[participant] = token
-        return token
+    def _refused_ack(self, record: Refused) -> bytes:
+        return self._ack(record.sender, invitations.refused(record), record, record.id)
 
-    def _can_invite(self, record: Invited) -> bool:
-        """Make the token before the invitation is a fact: one without a token would be stuck."""
-        try:
-            self._invite_token(record.participant)
-        except OSError as error:
-            log.error("the token of an invitation cannot be kept: %s", error)
-            return False
-        return True
+    def _ack(self, inviter: str, payload: dict[str, Any], record: Record, request_id: str | None) -> bytes:
+        return gateway_envelope(
+            kinds.INVITE_ACK,
+            payload,
+            id=f"{gateway_message_id(self.state.epoch, record.seq)}-ack",
+            ts=record.ts,
+            to=[inviter],
+            correlation_id=request_id,
+        )
 
     # -- back-pressure ----------------------------------------------------------------------------
 

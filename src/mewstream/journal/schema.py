@@ -34,6 +34,7 @@ from mewstream.protocol.records import (
     ReadRevoked,
     Record,
     Refused,
+    ShutDown,
     SpaceStarted,
     StreamEnded,
     StreamOpened,
@@ -137,6 +138,7 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
     Invited: lambda r: Described(kinds.PRESENCE, r.by, r.participant),
     Paused: lambda r: Described(kinds.PAUSE, r.by, r.participant),
     Unpaused: lambda r: Described(kinds.RESUME, r.by, r.participant),
+    ShutDown: lambda r: Described(kinds.SHUTDOWN, r.by, r.participant),
     StreamOpened: lambda r: Described(
         kinds.STREAM_OPEN if r.status == "live" else kinds.STREAM_READY, r.owner, None, r.stream_id
     ),

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from mewstream.protocol import kinds
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     CapabilitiesGranted,
@@ -23,6 +24,7 @@ from mewstream.protocol.records import (
     ReadRevoked,
     Record,
     Refused,
+    ShutDown,
     SpaceStarted,
     StreamEnded,
     StreamOpened,
@@ -32,7 +34,7 @@ from mewstream.protocol.records import (
     WriteGranted,
     WriteRevoked,
 )
-from mewstream.protocol.state import Answer, Participant, Rights, SpaceState, Stream, WriteRight
+from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceState, Stream, WriteRight
 from mewstream.protocol.times import SECOND
 from mewstream.protocol.transitions import Status
 
@@ -93,6 +95,11 @@ def _frame(state: SpaceState, record: Frame) -> None:
 
 def _envelope(state: SpaceState, record: EnvelopeAccepted) -> None:
     _remember(state, record.sender, record.id, Answer(record.digest, record.seq, record.ts))
+    if record.kind == kinds.MCP_PROPOSAL:
+        limits = state.limits
+        state.proposals.remember(
+            record.id, record.sender, most_of_one=limits.proposals_per_participant, most=limits.proposals_per_space
+        )
 
 
 def _refused(state: SpaceState, record: Refused) -> None:
@@ -105,11 +112,22 @@ def _remember(state: SpaceState, sender: str, id: str, answer: Answer) -> None:
     if answers is None:
         answers = {}
         if len(state.answers) >= MAX_REMEMBERED_PARTICIPANTS:
-            del state.answers[next(iter(state.answers))]
+            silent = next(iter(state.answers))
+            for forgotten in state.answers.pop(silent):
+                _forget_id(state, silent, forgotten)
     state.answers[sender] = answers
     answers[id] = answer
+    if not answer.records:  # what was refused has reached nobody, and others may use its id
+        state.used_ids.setdefault(id, sender)
     while len(answers) > state.limits.remembered_ids:
-        del answers[next(iter(answers))]
+        oldest = next(iter(answers))
+        del answers[oldest]
+        _forget_id(state, sender, oldest)
+
+
+def _forget_id(state: SpaceState, sender: str, id: str) -> None:
+    if state.used_ids.get(id) == sender:
+        del state.used_ids[id]
 
 
 def _answered_by(state: SpaceState, sender: str, request_id: str | None, record: Record) -> None:
@@ -155,6 +173,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
             present.counting_since = record.seq
         present.transport = record.transport
         present.connected = True
+    state.shut_down.pop(record.participant, None)
     state.timers.pop(("rejoin", record.participant, ""), None)
     for stream_id in _owned(state, record.participant):
         state.timers.pop(("owner", stream_id, ""), None)
@@ -181,18 +200,20 @@ def _suspended(state: SpaceState, record: Suspended) -> None:
 
 def _capabilities_granted(state: SpaceState, record: CapabilitiesGranted) -> None:
     state.capability_grants.setdefault(record.participant, {})[record.grant_id] = record.capabilities
+    state.granters[record.grant_id] = record.by
     _capabilities_changed(state, record.participant)
 
 
 def _capabilities_revoked(state: SpaceState, record: CapabilitiesRevoked) -> None:
-    grants = state.capability_grants[record.participant]
+    grants = state.capability_grants.get(record.participant, {})
     for grant_id, remaining in record.remaining.items():
         if remaining:
             grants[grant_id] = remaining
         else:
             del grants[grant_id]
+            state.granters.pop(grant_id, None)
     if not grants:
-        del state.capability_grants[record.participant]
+        state.capability_grants.pop(record.participant, None)
     _capabilities_changed(state, record.participant)
 
 
@@ -209,11 +230,21 @@ def _capabilities_changed(state: SpaceState, participant: str) -> None:
 
 
 def _paused(state: SpaceState, record: Paused) -> None:
-    state.paused[record.participant] = -1 if record.until is None else record.until
+    state.paused[record.participant] = Pause(record.until, record.request_id)
+    timer = ("pause", record.participant, "")
+    if record.until is None:
+        state.timers.pop(timer, None)
+    else:
+        state.timers[timer] = record.until
 
 
 def _unpaused(state: SpaceState, record: Unpaused) -> None:
     state.paused.pop(record.participant, None)
+    state.timers.pop(("pause", record.participant, ""), None)
+
+
+def _shut_down(state: SpaceState, record: ShutDown) -> None:
+    state.shut_down[record.participant] = None
 
 
 # -- the life of a stream -------------------------------------------------------------------------
@@ -385,9 +416,13 @@ def _forget_if_empty(state: SpaceState, participant: str) -> None:
         del state.rights[participant]
 
 
+#: How the ids of the gateway's messages begin.
+GATEWAY_IDS = "gw-"
+
+
 def gateway_message_id(epoch: str, seq: int) -> str:
     """Messages of the gateway are named after their record, so that one sent again is the same."""
-    return f"gw-{epoch}-{seq}"
+    return f"{GATEWAY_IDS}{epoch}-{seq}"
 
 
 _CHANGES: dict[type[Record], Callable[[SpaceState, Any], None]] = {
@@ -402,6 +437,7 @@ _CHANGES: dict[type[Record], Callable[[SpaceState, Any], None]] = {
     Invited: _invited,
     Paused: _paused,
     Unpaused: _unpaused,
+    ShutDown: _shut_down,
     StreamOpened: _stream_opened,
     StreamStarted: _stream_started,
     StreamEnded: _stream_ended,

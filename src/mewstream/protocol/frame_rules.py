@@ -72,7 +72,9 @@ def decide_run(
     if stream is None or stream.status is not Status.LIVE:
         return None
     right = stream.writers.get(sender)
-    if right is None or right.conditions or (state.paused and state.is_paused(sender, now)):
+    if right is None or right.conditions or sender in state.shut_down:
+        return None
+    if state.paused and state.is_paused(sender, now):
         return None
     format_id = None
     if stream.formats:
@@ -144,6 +146,10 @@ def _right_to_write(ledger: Ledger, stream: Stream, sender: str) -> WriteRight:
     if right is None or stream.status is not Status.LIVE:
         check_transition(ledger.state, stream, table.FRAME, sender)
     assert right is not None
+    if sender in ledger.state.shut_down:
+        raise InvalidOperation(
+            "you were shut down: frames are not accepted until you join again", stream_id=stream.id, shut_down=True
+        )
     if ledger.state.paused and ledger.state.is_paused(sender, ledger.now):
         raise InvalidOperation("you are paused: frames are not accepted until you are resumed", stream_id=stream.id)
     return right

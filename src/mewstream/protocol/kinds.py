@@ -29,6 +29,9 @@ INVITE_ACK = "space/invite-ack"
 KICK = "space/kick"
 PAUSE = "participant/pause"
 RESUME = "participant/resume"
+SHUTDOWN = "participant/shutdown"
+STATUS = "participant/status"
+CHAT_ACKNOWLEDGE = "chat/acknowledge"
 
 STREAM_REQUEST = "stream/request"
 STREAM_OPEN = "stream/open"
@@ -73,19 +76,26 @@ RESERVED = frozenset(
 )
 
 #: What everyone may send, whatever its capabilities: answers to what others have asked or given.
-ALWAYS_ALLOWED = frozenset({MCP_RESPONSE, "capability/grant-ack"})
+ALWAYS_ALLOWED = frozenset({MCP_RESPONSE, CAPABILITY_GRANT_ACK})
 
-#: What a paused participant may still send: acknowledgements, status and resume.
+#: What a paused participant may still send (spec 3.9.1): answers, acknowledgements, cancellations, its status, a resume.
 WHILE_PAUSED = frozenset(
     {
         MCP_RESPONSE,
-        "chat/acknowledge",
-        "capability/grant-ack",
-        "participant/status",
+        CHAT_ACKNOWLEDGE,
+        CAPABILITY_GRANT_ACK,
         "participant/compact-done",
+        "chat/cancel",
+        "reasoning/cancel",
+        MCP_WITHDRAW,
+        STREAM_CLOSE,
+        STATUS,
         RESUME,
     }
 )
+
+#: What a participant may still send after it was shut down: that it knows (spec 3.9.10).
+AFTER_SHUTDOWN = frozenset({CHAT_ACKNOWLEDGE, STATUS})
 
 
 def is_reserved(kind: str) -> bool:

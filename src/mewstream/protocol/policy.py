@@ -13,6 +13,7 @@ import msgspec
 OwnerLeave = Literal["keep", "transfer", "close"]
 OnSlow = Literal["drop-oldest", "latest", "disconnect"]
 Validate = Literal["off", "enforce"]
+Invites = Literal["ordinary", "held"]
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,6 +37,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     invitations: int = 10_000
     remembered_ids: int = 128
     """Envelope ids per participant within which a repetition is recognised."""
+    proposals_per_participant: int = 128
+    """The newest proposals of each that are remembered: an older one can be neither withdrawn nor rejected."""
+    proposals_per_space: int = 10_000
     refused_excerpt_bytes: int = 256
     """How much of a refused payload is recorded."""
     resume_records: int = 10_000
@@ -63,6 +67,8 @@ class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Seconds from ``stream/ready`` to ``stream/start``. 0: no limit."""
     on_slow: OnSlow = "drop-oldest"
     validate: Validate = "off"
+    invites: Invites = "ordinary"
+    """What an invitation may give that the inviter does not hold: ``ordinary`` capabilities, or none (``held``)."""
 
 
 class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

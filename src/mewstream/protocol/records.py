@@ -111,14 +111,26 @@ class Invited(Record, tag="invited"):
 
 
 class Paused(Record, tag="paused"):
-    """``until`` None: until somebody resumes."""
+    """``until`` None: until somebody resumes. ``request_id`` is the envelope that asked for it."""
 
     participant: str
     until: int | None
     by: str
+    request_id: str | None = None
 
 
 class Unpaused(Record, tag="unpaused"):
+    """Where ``by`` is a participant, its own envelope (``cause_seq``) has told everyone. Where it is the gateway, the
+    time of the pause is over and this record tells that; ``request_id`` is the envelope that asked for the pause."""
+
+    participant: str
+    by: str
+    request_id: str | None = None
+
+
+class ShutDown(Record, tag="shut-down"):
+    """Nothing more is accepted from a participant until it joins again."""
+
     participant: str
     by: str
 
@@ -307,6 +319,7 @@ AnyRecord = (
     | Invited
     | Paused
     | Unpaused
+    | ShutDown
     | StreamOpened
     | StreamStarted
     | StreamEnded

@@ -27,6 +27,7 @@ from mewstream.protocol.records import (
     Refused,
     StreamEnded,
     StreamOpened,
+    Unpaused,
     WriteGranted,
     WriteRevoked,
 )
@@ -144,6 +145,12 @@ def _invited(space: str, record: Invited) -> _Told:
     return kinds.PRESENCE, payload, None, record.request_id, None
 
 
+def _unpaused(space: str, record: Unpaused) -> _Told | None:
+    if record.by != kinds.GATEWAY:
+        return None
+    return kinds.RESUME, {"reason": "timeout"}, [record.participant], record.request_id, None
+
+
 def _refused(space: str, record: Refused) -> _Told:
     payload = {"error": record.code, "message": record.message, **record.details}
     if record.count > 1:
@@ -259,6 +266,7 @@ _TELLERS: dict[type[Record], Callable[[str, Any], _Told | None]] = {
     Joined: _joined,
     Left: _left,
     Invited: _invited,
+    Unpaused: _unpaused,
     Refused: _refused,
     FramesDropped: _frames_dropped,
     StreamOpened: _stream_opened,

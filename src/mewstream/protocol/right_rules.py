@@ -30,7 +30,7 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     participant, reason = _who_and_why(state, payload, "participant_id")
     expires_at, max_frames, conditions = _conditions(payload.get("conditions"))
     stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender)
+    check_transition(state, stream, envelope.kind, sender, payload)
     if participant == stream.owner and conditions is not None:
         raise InvalidOperation("the right of an owner cannot be conditional", stream_id=stream.id)
     if expires_at is not None and expires_at <= ledger.now:
@@ -100,7 +100,7 @@ def _revoke_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
     participant, reason = _who_and_why(state, payload, "participant_id")
     stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender)
+    check_transition(state, stream, envelope.kind, sender, payload)
     if participant == stream.owner:
         raise InvalidOperation(
             f"{participant!r} owns {stream.id} and cannot lose the right to write: transfer ownership instead",
@@ -128,7 +128,7 @@ def _transfer(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if not isinstance(retain, bool):
         raise ValidationFailed("payload.retain_write must be true or false", field="retain_write")
     stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender)
+    check_transition(state, stream, envelope.kind, sender, payload)
     # Who is not here cannot write, so there is nothing to retain.
     retain = retain and state.is_present(stream.owner)
     if new_owner != stream.owner:
@@ -180,7 +180,7 @@ def _grant_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
     participant, reason = _who_and_why(state, payload, "participant_id")
     stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender)
+    check_transition(state, stream, envelope.kind, sender, payload)
     readers = None if stream.readers is None else list(dict.fromkeys([*stream.readers, participant]))
     if readers is not None and len(readers) > state.limits.readers_per_stream:
         raise LimitExceeded(
@@ -208,7 +208,7 @@ def _revoke_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
     participant, reason = _who_and_why(state, payload, "participant_id")
     stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender)
+    check_transition(state, stream, envelope.kind, sender, payload)
     # Where everyone reads, taking one out makes a set of the others who are here now.
     readers = list(state.participants) if stream.readers is None else list(stream.readers)
     name_stream(state.id, envelope, stream, nested=False)

@@ -17,13 +17,14 @@ from mewstream.protocol.capabilities import Capabilities
 from mewstream.protocol.descriptions import Descriptions
 from mewstream.protocol.identifiers import namespace
 from mewstream.protocol.policy import Delivery, Limits, Policies
-from mewstream.protocol.records import Record, StreamPolicy
+from mewstream.protocol.proposals import Proposals
+from mewstream.protocol.records import Record, Refused, StreamPolicy
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
 
 Timer = tuple[str, str, str]
 """What falls due: (``expire``, stream, writer), (``start``, stream, ""), (``owner``, stream, ""),
-(``rejoin``, participant, "")."""
+(``rejoin``, participant, ""), (``pause``, participant, "")."""
 
 
 class Participant(msgspec.Struct):
@@ -35,6 +36,13 @@ class Participant(msgspec.Struct):
     transport: str
     counting_since: int
     connected: bool = True
+
+
+class Pause(msgspec.Struct):
+    """A participant is held to acknowledgements, here or not. ``until`` None: until somebody resumes."""
+
+    until: int | None
+    request_id: str | None = None
 
 
 class WriteRight(msgspec.Struct):
@@ -93,6 +101,10 @@ class Answer(msgspec.Struct):
     ts: int
     records: list[Record] = []
 
+    @property
+    def is_refusal(self) -> bool:
+        return any(isinstance(record, Refused) for record in self.records)
+
 
 @dataclass(slots=True)
 class SpaceState:
@@ -111,9 +123,12 @@ class SpaceState:
     invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
+    granters: dict[str, str] = field(default_factory=dict)
+    """grant id -> who granted it."""
     participants: dict[str, Participant] = field(default_factory=dict)
-    paused: dict[str, int] = field(default_factory=dict)
-    """Until when (microseconds; -1: until somebody resumes), here or not."""
+    paused: dict[str, Pause] = field(default_factory=dict)
+    shut_down: dict[str, None] = field(default_factory=dict)
+    """Those of whom nothing is accepted until they join again."""
     first_joins: dict[str, int] = field(default_factory=dict)
     """Since when somebody may know what happened here: nothing older is ever sent again."""
     connected: int = 0
@@ -125,6 +140,9 @@ class SpaceState:
     stream_counter: int = 0
     timers: dict[Timer, int] = field(default_factory=dict)
     answers: dict[str, dict[str, Answer]] = field(default_factory=dict)
+    used_ids: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Envelope id -> who used it, of all that were accepted and are remembered: the same as in ``answers``."""
+    proposals: Proposals = field(default_factory=Proposals)
     compiled: dict[str, Capabilities] = field(default_factory=dict, compare=False, repr=False)
     descriptions: Descriptions = field(default_factory=Descriptions, compare=False, repr=False)
 
@@ -164,8 +182,8 @@ class SpaceState:
         return participant in self.participants
 
     def is_paused(self, participant: str, now: int) -> bool:
-        until = self.paused.get(participant)
-        return until is not None and (until < 0 or now < until)
+        pause = self.paused.get(participant)
+        return pause is not None and (pause.until is None or now < pause.until)
 
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)

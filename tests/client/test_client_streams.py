@@ -251,7 +251,7 @@ async def test_refusals_reach_whoever_caused_them(gateway: GatewayProcess) -> No
         with pytest.raises(mewstream.ReservedKind):
             await ann.send("system/welcome")
         news = ann.events()
-        await ann.send("custom/kind", {"free": True}, to="dee", context={"deep": 1})
+        await ann.send("custom/kind", {"free": True}, to="dee", context="deep/er")
         assert (await until(news, events.Received, kind="custom/kind")).sender == "ann"
         await stream.close()
         with pytest.raises(StreamNotFound):

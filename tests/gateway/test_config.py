@@ -353,9 +353,11 @@ def test_a_participant_of_two_spaces_may_share_its_variable(files: Files) -> Non
     assert [space.participants["alice"].tokens for space in config.spaces.values()] == [(SECRET,), (SECRET,)]
 
 
-def test_a_token_file_is_never_outside_its_directory(files: Files) -> None:
+@pytest.mark.parametrize("id", ["../outside", "a/b", "a..b", '"a\\\\b"', '"a\\x07b"'])
+def test_an_id_never_leads_outside_its_directory(files: Files, id: str) -> None:
     files.write(SECRET, ".mew/outside.token")
-    assert "found no token" in files.error(HEAD + "participants: {../outside: }")
+    error = files.error(HEAD + f"participants: {{{id}: {{tokens: [x]}}}}")
+    assert "contains invalid characters" in error
 
 
 def test_an_id_too_long_for_a_file_name(files: Files) -> None:

@@ -559,7 +559,7 @@ class TestSameRules:
             ("not JSON", 400),
             ("chat without text", 400),
             ("from another", 403),
-            ("reserved open", 403),
+            ("reserved open", 400),
             ("grant on no stream", 404),
             ("kick one absent", 404),
             ("target unknown", 404),

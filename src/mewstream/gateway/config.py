@@ -56,7 +56,12 @@ _GATEWAY_KEYS = (
     "journal",
 )
 # Limits for which zero means "none at all"; zero is a mistake in the other whole numbers.
-_MAY_BE_ZERO = frozenset({"capability_grants", "invitations", "remembered_ids", "refused_excerpt_bytes"})
+_MAY_BE_ZERO = frozenset(
+    {
+        *("capability_grants", "invitations", "remembered_ids", "refused_excerpt_bytes"),
+        *("proposals_per_participant", "proposals_per_space"),
+    }
+)
 _MAX_RATE = 1e12
 MAX_PARTITIONS = 256
 _TRUE = frozenset({"true", "1", "yes", "on"})

@@ -78,7 +78,7 @@ RESERVED = frozenset(
 #: What everyone may send, whatever its capabilities: answers to what others have asked or given.
 ALWAYS_ALLOWED = frozenset({MCP_RESPONSE, CAPABILITY_GRANT_ACK})
 
-#: What a paused participant may still send (spec 3.9.1): answers, acknowledgements, cancellations, its status, a resume.
+#: What a paused participant may still send (spec 3.9.1): answers, acknowledgements, cancellations, status, resume.
 WHILE_PAUSED = frozenset(
     {
         MCP_RESPONSE,

@@ -187,6 +187,9 @@ class Narrator:
             line.append(("warn", f"; {event.unconfirmed} frames of ours may be lost"))
         return line
 
+    def withdrawn_by_another(self, by: str, number: int) -> Line:
+        return stamped(self.who(by), ("bad", f" cannot withdraw proposal {number} of another: it stays open"))
+
     def frame(self, frame: Frame, *, skipped: int = 0) -> Line:
         """A frame that is watched. ``skipped`` are those before it that came too fast to be shown."""
         missing: Line = [("dim", f"[{skipped} more] ")] if skipped else []

@@ -43,6 +43,7 @@ from mewstream.protocol.records import (
     ReadRevoked,
     Record,
     Refused,
+    ShutDown,
     SpaceStarted,
     StreamEnded,
     StreamOpened,
@@ -107,8 +108,10 @@ def every_record() -> list[Record]:
         (CapabilitiesRevoked, {"participant": "b", "remaining": {"g": [], "h": pattern}, "by": "ann"}),
         (Invited, {"participant": "b", "capabilities": pattern, "by": "ann", "request_id": "r"}),
         (Paused, {"participant": "b", "until": None, "by": "ann"}),
-        (Paused, {"participant": "b", "until": START, "by": "ann"}),
+        (Paused, {"participant": "b", "until": START, "by": "ann", "request_id": "r"}),
         (Unpaused, {"participant": "b", "by": "ann"}),
+        (Unpaused, {"participant": "b", "by": "system:gateway", "request_id": "r"}),
+        (ShutDown, {"participant": "b", "by": "ann"}),
         (
             StreamOpened,
             {

@@ -26,7 +26,7 @@ _DETAIL = """
 KNOWN = frozenset(
     {
         *("space-started", "joined", "left", "suspended", "envelope", "refused"),
-        *("capabilities-granted", "capabilities-revoked", "invited", "paused", "unpaused"),
+        *("capabilities-granted", "capabilities-revoked", "invited", "paused", "unpaused", "shut-down"),
         *("stream-opened", "stream-started", "stream-ended"),
         *("write-granted", "write-revoked", "ownership-transferred", "read-granted", "read-revoked"),
         *("frame", "frames-dropped"),

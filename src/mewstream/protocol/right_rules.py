@@ -231,7 +231,8 @@ def _who_and_why(state: SpaceState, payload: dict[str, Any], key: str) -> tuple[
 
 def require_present(state: SpaceState, participant: str) -> None:
     if not state.is_present(participant):
-        raise ParticipantNotFound(f"{participant!r} is not in this space", participant_id=participant)
+        absent = f"{participant!r} is not connected" if participant in state.roster else f"there is no {participant!r}"
+        raise ParticipantNotFound(f"{absent} in this space", participant_id=participant)
 
 
 def _without(stream: Stream, participant: str) -> list[str]:

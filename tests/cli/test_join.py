@@ -245,6 +245,19 @@ class TestPeople:
             ann.enter("/approve 1")
             await ann.sees("there is no open proposal 1: open are none")
 
+    async def test_who_is_paused_and_shut_down(self, sit: Any, gateway: GatewayProcess) -> None:
+        ann = sit("ann")
+        async with connect(gateway, "server") as server, connect(gateway, "agent"):
+            await server.send("participant/pause", {"timeout_seconds": 0.2, "reason": "busy"}, to="agent")
+            await ann.sees("server pauses agent for 0.2 seconds (busy)")
+            await ann.sees("the pause of agent is over")
+            await server.send("participant/pause", {}, to=["agent", "ann"])
+            await ann.sees("server pauses agent, ann")
+            await server.send("participant/resume", {}, to=["agent", "ann"])
+            await ann.sees("server resumes agent, ann")
+            await server.send("participant/shutdown", {"reason": "enough"}, to="agent")
+            await ann.sees("server shuts down agent (enough)")
+
     async def test_a_proposal_is_dropped_by_its_proposer_alone(self, tmp_path: Path) -> None:
         """At a gateway that believes everyone, as the reference does."""
         async with plain_gateway() as plain:

@@ -424,6 +424,34 @@ async def test_a_refusal_for_another_reason_is_no_denial() -> None:
     ]
 
 
+async def test_denials_managers_and_proposals() -> None:
+    """A denial is told under the name of the kind, and what one manages by the pattern that allows it."""
+    only = {"kind": "space/manage-streams", "payload": {"stream_id": "stream-1"}}
+    own = [
+        {"kind": kind} for kind in ("stream/manage", "!stream/announce", "space/invite", "mcp/withdraw", "mcp/proposal")
+    ]
+    with judged(bob=[*own, only]) as gateway:
+        async with joined(gateway, "alice", "bob") as (alice, bob):
+            await alice.open_stream()
+            announced = await bob.send("stream/announce", {})
+            await bob.error("capability_violation", of=announced)
+            closed = await bob.send("stream/close", {"stream_id": "stream-1"})
+            await bob.receive("stream/close")
+            invited = await bob.send("space/invite", {"participant_id": "alice"})
+            await bob.error("already_exists", of=invited)
+            proposal = await alice.send("mcp/proposal", {"method": "x"})
+            await bob.receive("mcp/proposal")
+            withdrawn = await bob.send("mcp/withdraw", {}, correlation_id=[proposal])
+            await bob.error("unauthorized", of=withdrawn)
+        entries = await decisions_about(gateway, announced, closed, invited, withdrawn)
+    assert [told(each) for each in entries] == [
+        ("denied", "stream/announce", None, None),
+        ("allowed", "space/manage-streams", only, "static"),
+        ("allowed", "space/invite", {"kind": "space/invite"}, "static"),
+        ("allowed", "mcp/withdraw", {"kind": "mcp/withdraw"}, "static"),
+    ]
+
+
 async def test_over_http_the_source_is_the_api() -> None:
     with judged() as gateway:
         await gateway.post("alice", {"id": "posted", "kind": "chat", "payload": {"text": "hi"}})

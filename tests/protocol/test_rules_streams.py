@@ -467,6 +467,15 @@ class TestManager:
         assert space.send("boss", "stream/error", named | {"code": "x", "message": "y"}).error == "unauthorized"
 
 
+class TestAbsent:
+    def test_somebody_who_is_only_not_connected(self) -> None:
+        """It is said whether a name is known at all."""
+        space = Space("alice", capabilities={"bob": []})
+        stream = space.open("alice")
+        texts = [space.grant("alice", stream, who).messages[0]["payload"]["message"] for who in ("bob", "nobody")]
+        assert texts == ["'bob' is not connected in this space", "there is no 'nobody' in this space"]
+
+
 class TestClose:
     def test_everyone_is_told(self) -> None:
         """decision 8; seed 000, Edge Case 8: Stream Close with Active Writers."""

@@ -144,6 +144,11 @@ class _WebSocket(WSProtocol):  # type: ignore[misc]
         super().buffer_updated(size)
         self._turns.has_read(self)
         listener: WebSocketMember = self.listener
+        if self.transport.is_close_frame_sent and not listener.is_ending:
+            # picows would look at the broken frame again with every byte that follows it.
+            self._is_discarding = True
+            listener.is_closed_by_parser(self.transport.close_handshake.sent.code)
+            return
         heard, listener.heard = listener.heard, False
         if heard:
             listener.heard_at = self._loop.time()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
-from mewstream.gateway import wsframes
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, Resume, parse_join
@@ -86,10 +85,16 @@ class WebSocketMember(WSListener):
         if self._deaf:
             return
         self._deaf = True
-        if self.space is not None:
-            self.space.then(lambda: self.outbound.close(reason, text))
-        else:
-            self.outbound.close(reason, text)
+        self._end(partial(self.outbound.close, reason, text))
+
+    def _end(self, end: Callable[[], None]) -> None:
+        """When all that was decided before it has been handed over; and a disk that does not answer keeps nobody."""
+        if self.space is None:
+            end()
+            return
+        self.space.then(end)
+        if self.outbound.is_open:
+            self._gateway.loop.call_later(CLOSE_TIMEOUT, end)
 
     def hold_reading(self, why: object) -> None:
         self.reading.hold(why)
@@ -155,7 +160,7 @@ class WebSocketMember(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
         if self._gone or self._deaf or self.outbound.closing is not None:
-            if kind == WSMsgType.CLOSE:
+            if kind == WSMsgType.CLOSE and self.outbound.closing is not None:
                 transport.underlying_transport.close()
             return
         self.heard = True
@@ -184,7 +189,7 @@ class WebSocketMember(WSListener):
         elif kind == WSMsgType.PONG:
             pass  # it was heard, which is all that was asked for
         elif kind == WSMsgType.CLOSE:
-            self._closed_by_peer(transport, frame)
+            self._closed_by_peer(frame)
         else:
             self._fragment(_OPCODES[kind], frame.fin, frame.get_payload_as_bytes())
         if frame.last_in_buffer:
@@ -207,19 +212,23 @@ class WebSocketMember(WSListener):
             self._recorded_ping = newer
             self.space.when_recorded(partial(self._recorded, newer))
 
-    def _closed_by_peer(self, transport: WSTransport, frame: WSFrame) -> None:
-        """Answer a close in kind, and hear nothing more."""
+    def _closed_by_peer(self, frame: WSFrame) -> None:
+        """Answer a close in kind, behind what was decided before it, and hear nothing more."""
         self._gone = True
-        answer = wsframes.control(wsframes.OP_CLOSE)
-        if frame.payload_size:
-            code = int.from_bytes(frame.get_payload_as_bytes()[:2])
-            answer = wsframes.close(code if _may_stand_in_a_close(code) else 1002, "")
-        self.outbound.lost()
-        if not transport.is_close_frame_sent:
-            transport.underlying_transport.write(answer)
-        transport.underlying_transport.close()
-        # A peer that says goodbye and then neither reads nor goes must not keep our memory.
-        self._gateway.loop.call_later(CLOSE_TIMEOUT, transport.underlying_transport.abort)
+        code = int.from_bytes(frame.get_payload_as_bytes()[:2]) if frame.payload_size else 1000
+        self._end(partial(self.outbound.answer_close, code if _may_stand_in_a_close(code) else 1002))
+        self._leave()
+
+    @property
+    def is_ending(self) -> bool:
+        return self._gone or self.outbound.closing is not None
+
+    def is_closed_by_parser(self, code: int) -> None:
+        """picows has sent a close: a frame was broken, or an error of ours came out of its hands."""
+        self._gone = True
+        (reason,) = (each for each in CloseReason if each.value.code == code)
+        self._gateway.metrics.closes.labels(reason.name.lower()).inc()
+        self.outbound.give_up()
         self._leave()
 
     def has_kept(self, size: int) -> bool:
@@ -345,6 +354,8 @@ class WebSocketMember(WSListener):
             whole = self._assembler.add(opcode, fin, payload, self._max_bytes)
         except FragmentError as flaw:
             self._refuse_and_close(ValidationFailed(str(flaw)), CloseReason.BAD_FRAMING)
+        except UnicodeDecodeError:
+            self._refuse_and_close(_not_text(), CloseReason.INVALID_TEXT)
         except LimitExceeded as flaw:
             self._refuse_and_close(flaw, CloseReason.TOO_BIG)
         else:
@@ -358,8 +369,7 @@ class WebSocketMember(WSListener):
             return
         # Text goes out as text, and a peer that checks would blame us for what is not UTF-8.
         if opcode == frames.TEXT and not message.isascii() and not _is_utf8(message):
-            not_text = ValidationFailed("a text message must be UTF-8: send binary data as a binary message")
-            self._refuse_and_close(not_text, CloseReason.INVALID_TEXT)
+            self._refuse_and_close(_not_text(), CloseReason.INVALID_TEXT)
             return
         if self._waiting is not None:
             self._waiting.append((opcode, message))
@@ -431,6 +441,10 @@ class WebSocketMember(WSListener):
 def _may_stand_in_a_close(code: int) -> bool:
     """RFC 6455, section 7.4, and the registry."""
     return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
+
+
+def _not_text() -> ValidationFailed:
+    return ValidationFailed("a text message must be UTF-8: send binary data as a binary message")
 
 
 def _is_utf8(message: bytes) -> bool:

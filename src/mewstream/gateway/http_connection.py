@@ -17,9 +17,10 @@ from mewstream.gateway import upgrade
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.connections import Seat
 from mewstream.gateway.gateway import Gateway
+from mewstream.gateway.http_chunks import BodyTooLarge
 from mewstream.gateway.http_encoding import decode, encoding_of
 from mewstream.gateway.http_message import BadRequest, HttpError, Request, Response, error_answer, too_large
-from mewstream.gateway.http_parser import BodyTooLarge, RequestParser
+from mewstream.gateway.http_parser import RequestParser
 from mewstream.gateway.http_routes import Route, Routes
 from mewstream.gateway.inbound import Reading, Turns
 from mewstream.gateway.unsent_answers import UnsentAnswers

@@ -6,6 +6,7 @@ like; they must never get the descriptor that the journal needs for its next seg
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import resource
@@ -79,6 +80,16 @@ class Seat:
         connections, self._connections = self._connections, None
         if connections is not None:
             connections.leave(self._address)
+
+
+class _Nobody(asyncio.BufferedProtocol):
+    """Of a transport that has lost its connection."""
+
+
+def let_go(transport: asyncio.BaseTransport) -> None:
+    """A connection is lost. Over TLS, uvloop keeps the methods of the protocol, which has the transport: neither would
+    go before the collector of cycles comes by, which is seldom, and meanwhile they keep a quarter of a MiB."""
+    transport.set_protocol(_Nobody())
 
 
 def _address_of(peer: object) -> str:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from mewstream.gateway import upgrade
 from mewstream.gateway.config import GatewayConfig
-from mewstream.gateway.connections import Seat
+from mewstream.gateway.connections import Seat, let_go
 from mewstream.gateway.gateway import Gateway
 from mewstream.gateway.http_chunks import BodyTooLarge
 from mewstream.gateway.http_encoding import decode, encoding_of
@@ -193,6 +193,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._phase = Phase.CLOSED
         self._front.gone(self)
         self._seat.leave()
+        self._reading.release(self)
+        let_go(self._transport)
         if not was_handling:  # else the handler still works for it
             self._end_request()
 

@@ -66,6 +66,8 @@ class RequestParser:
         try:
             event = message.next_event()
         except h11.RemoteProtocolError as error:
+            # It is a part of its own traceback, which would keep the connection until the collector of cycles comes by.
+            error.__traceback__ = None
             raise BadRequest(error.error_status_hint) from None
         assert isinstance(event, h11.Request)
         if event.http_version not in (b"1.0", b"1.1"):

@@ -16,7 +16,7 @@ from picows import (
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
-from mewstream.gateway.connections import Seat
+from mewstream.gateway.connections import Seat, let_go
 from mewstream.gateway.gateway import Gateway
 from mewstream.gateway.http_message import HttpError, Request
 from mewstream.gateway.identity import token_from_headers
@@ -164,6 +164,7 @@ class _WebSocket(WSProtocol):  # type: ignore[misc]
     def connection_lost(self, exc: Exception | None) -> None:
         self._seat.leave()
         super().connection_lost(exc)
+        let_go(self.transport.underlying_transport)
 
 
 def hand_over(

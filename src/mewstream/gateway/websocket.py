@@ -137,7 +137,6 @@ class WebSocketMember(WSListener):
         self.outbound.watcher = self
         self.outbound.on_close = self._closed_by_us
         self.reading = Reading(loop, transport.underlying_transport)
-        self.flood = RefusalFlood(loop, self._report_flood)
         self._gateway.connected(self)
         self._join_timer = loop.call_later(self._gateway.config.join_timeout, self._join_timed_out)
         # A token in the header and a known space identify the peer already.
@@ -150,6 +149,8 @@ class WebSocketMember(WSListener):
         self.outbound.lost()
         self._leave()
         self._gateway.disconnected(self)
+        # What refers to itself would stay until the collector of cycles comes by.
+        self.outbound.watcher = self.outbound.on_close = None
 
     def pause_writing(self) -> None:
         self.outbound.pause_writing()
@@ -271,6 +272,7 @@ class WebSocketMember(WSListener):
         self.participant = participant
         self.is_reconnect = request.resume is not None
         self._max_bytes = space.config.limits.message_bytes
+        self.flood = RefusalFlood(self._gateway.loop, space.handle)
         self._throttle = Throttle(self._gateway.loop, self.reading, space.config.limits)
         self.outbound.positions = "positions" in request.extensions
         self.outbound.use(space.config.delivery)
@@ -425,10 +427,6 @@ class WebSocketMember(WSListener):
             self._join_again(space, parse_join(message) or JoinRequest())
         else:
             space.envelope(self.participant, envelope)
-
-    def _report_flood(self, refuse: Any) -> None:
-        if self.space is not None:
-            self.space.handle(refuse)
 
     def _refuse_and_close(self, flaw: PeerError, reason: CloseReason) -> None:
         if self.space is not None:

@@ -433,7 +433,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _upgrade(self, request: Request) -> None:
         try:
-            accepted = upgrade.judge(self._front.gateway, request)
+            accepted = upgrade.judge(self._front.gateway, request, self._seat)
         except HttpError as error:
             self._answer(error.answer(), is_unread=True)
             return

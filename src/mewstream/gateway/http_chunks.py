@@ -74,17 +74,17 @@ class ChunkedBody:
         end = received.find(b"\r\n", place, place + MAX_LINE_BYTES)
         if end < 0:
             if len(received) - place >= MAX_LINE_BYTES:
-                raise BadRequest
+                raise _not_understood()
             return None
         size = _SIZE.fullmatch(received, place, end)
         if size is None:
-            raise BadRequest
+            raise _not_understood()
         self._left = int(size[1], 16)
         if len(self._body) + self._left > most:
             raise BodyTooLarge
         self._chunks += 1
         if self._chunks > MAX_CHUNKS:
-            raise BadRequest
+            raise BadRequest(f"the body has more than {MAX_CHUNKS} chunks: send larger ones")
         self._next = _Part.DATA if self._left else _Part.TRAILERS
         return end + 2
 
@@ -97,7 +97,7 @@ class ChunkedBody:
         if len(received) - place < 2:
             return None
         if not received.startswith(b"\r\n", place):
-            raise BadRequest
+            raise _not_understood()
         self._next = _Part.SIZE
         return place + 2
 
@@ -110,9 +110,13 @@ class ChunkedBody:
         if end < 0:
             # A bare line feed ends nothing, and a folded line continues nothing: there is no need to wait.
             if len(received) - place > MAX_TRAILER_BYTES or received.startswith((b"\n", b" ", b"\t"), place):
-                raise BadRequest
+                raise _not_understood()
             return None
         if end - place > MAX_TRAILER_BYTES or not _TRAILERS.fullmatch(received, place, end + 4):
-            raise BadRequest
+            raise _not_understood()
         self._next = _Part.NOTHING
         return end + 4
+
+
+def _not_understood() -> BadRequest:
+    return BadRequest("the chunks of the body are not understood, expected them by the letter of RFC 9112, 7.1")

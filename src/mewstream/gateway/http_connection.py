@@ -207,7 +207,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if phase is Phase.IDLE:
             self.close()
         elif phase in _READING:
-            self._refuse(408)
+            self._refuse(BadRequest(f"the {phase.value} of the request did not come to its end in time", status=408))
         else:
             self.abort()
 
@@ -244,7 +244,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             while self._phase in _READING and not self._awaits_turn and self._step():
                 pass
         except BadRequest as flaw:
-            self._refuse(flaw.status)
+            self._refuse(flaw)
         finally:
             self._is_advancing = False
 
@@ -367,10 +367,10 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def _refuse(self, status: int) -> None:
-        """A request that cannot be understood, or does not come to its end. There is no way back into step."""
+    def _refuse(self, flaw: BadRequest) -> None:
+        """There is no way back into step: nobody knows where the next request would begin."""
         self._request = None
-        self._answer(Response(status=status), is_unread=True)
+        self._answer(flaw.answer(), is_unread=True)
 
     def _answer(self, response: Response, *, is_unread: bool = False) -> None:
         request = self._request

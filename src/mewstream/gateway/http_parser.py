@@ -68,17 +68,17 @@ class RequestParser:
         except h11.RemoteProtocolError as error:
             # It is a part of its own traceback, which would keep the connection until the collector of cycles comes by.
             error.__traceback__ = None
-            raise BadRequest(error.error_status_hint) from None
+            raise _not_understood(error.error_status_hint) from None
         assert isinstance(event, h11.Request)
         if event.http_version not in (b"1.0", b"1.1"):
-            raise BadRequest
+            raise BadRequest("the version of HTTP is not known, expected HTTP/1.1")
         request = Request(
             event.method, event.target, event.headers.raw_items(), is_http_1_1=event.http_version == b"1.1"
         )
         if not request.is_chunked:
             self._length = request.content_length or 0
         elif not request.is_http_1_1 or request.content_length is not None:
-            raise BadRequest  # two ways to tell where the body ends, or one that this version does not have
+            raise BadRequest("expected a Content-Length or, in HTTP/1.1, Transfer-Encoding: chunked, and not both")
         else:
             self._chunked = ChunkedBody()
         return request
@@ -88,23 +88,23 @@ class RequestParser:
         while received.startswith(b"\r\n"):  # RFC 9112, 2.2: some clients send one too many
             del received[:2]
         if received and received[0] not in _TOKEN_START and received != b"\r":
-            raise BadRequest
+            raise _not_understood()
         start = max(0, self._checked - 3)
         end = received.find(b"\r\n\r\n", start)
         if end > MAX_HEAD_BYTES or (end < 0 and len(received) > MAX_HEAD_BYTES):
-            raise BadRequest(431)
+            raise _too_large()
         if end < 0:
             if _UNCLEAR.search(received, start):
-                raise BadRequest
+                raise _not_understood()
             self._checked = len(received)
             return None
         head = bytes(received[: end + 4])
         del received[: end + 4]
         self._checked = 0
         if not _CLEAR.fullmatch(head):
-            raise BadRequest
+            raise _not_understood()
         if head.count(b"\n") > MAX_HEADERS + 2:
-            raise BadRequest(431)
+            raise _too_large()
         return head
 
     # -- bodies -----------------------------------------------------------------------------------
@@ -125,3 +125,12 @@ class RequestParser:
         del self._received[:length]
         self._length = 0
         return body
+
+
+def _not_understood(status: int = 400) -> BadRequest:
+    return BadRequest("the head of the request is not understood, expected HTTP/1.1 (RFC 9112)", status=status)
+
+
+def _too_large() -> BadRequest:
+    text = f"the head of the request has more than {MAX_HEAD_BYTES} bytes, or more than {MAX_HEADERS} headers"
+    return BadRequest(text, status=431)

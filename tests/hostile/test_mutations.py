@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import http_cases
 import pytest
-import websocket_cases
 from http_socket import HttpSocket, request
 from raw_socket import RawSocket, join_message, text, upgrade_head
+from websocket_case import WHO
+from websocket_cases import CASES
 from websocket_scene import CONFIG
 
 from support import GatewayProcess, running_gateway
@@ -41,9 +42,9 @@ EACH = 60
 LARGEST = 5_000
 
 HEADS = [case.sent for case in http_cases.CASES if 0 < len(case.sent) <= LARGEST]
-FRAMES = [case.sent for case in websocket_cases.CASES if 0 < len(case.sent) <= LARGEST]
+FRAMES = [case.sent for case in CASES if 0 < len(case.sent) <= LARGEST]
 HANDSHAKE = upgrade_head()
-JOIN = text(join_message(websocket_cases.WHO), mask=bytes(4))
+JOIN = text(join_message(WHO), mask=bytes(4))
 
 
 @pytest.fixture(scope="module")

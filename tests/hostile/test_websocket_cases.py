@@ -10,7 +10,8 @@ from itertools import groupby
 import pytest
 from raw_socket import RawSocket
 from tls_socket import TlsSocket, issue_certificates
-from websocket_cases import CASES, Case, HangUp
+from websocket_case import Case, HangUp
+from websocket_cases import CASES
 from websocket_scene import CONFIG, Cutter, Scene, prepared
 
 from support import running_gateway
@@ -93,10 +94,12 @@ class TestLong:
     """The same answers, in whatever pieces a case comes."""
 
     @each(CUT)
-    @pytest.mark.parametrize("behind_upgrade", [False, True], ids=["by itself", "behind the handshake"])
-    async def test_byte_by_byte(self, scene: Scene, case: Case, behind_upgrade: bool) -> None:
-        if not behind_upgrade or case in SENT_TOGETHER:
-            await scene.check(case, cut=byte_by_byte, behind_upgrade=behind_upgrade)
+    async def test_byte_by_byte(self, scene: Scene, case: Case) -> None:
+        await scene.check(case, cut=byte_by_byte)
+
+    @each(together(CUT))
+    async def test_behind_the_handshake_byte_by_byte(self, scene: Scene, case: Case) -> None:
+        await scene.check(case, cut=byte_by_byte, behind_upgrade=True)
 
     @each([case for case in CUT if len(case.sent) <= 300])
     async def test_in_two_at_each_place(self, scene: Scene, case: Case) -> None:

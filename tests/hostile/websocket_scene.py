@@ -10,7 +10,7 @@ import struct
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from raw_socket import PONG, TEXT, Frame, RawSocket, join_message, text, upgrade_head
-from websocket_cases import LIMIT, STREAM, WHO, Case, Chat, HangUp, Refusal, Told, Welcome, closing, echo, written
+from websocket_case import LIMIT, STREAM, WHO, Case, Chat, HangUp, Refusal, Told, Welcome, closing, echo, written
 
 from support import GatewayProcess, space_config
 

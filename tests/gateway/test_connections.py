@@ -224,7 +224,7 @@ def test_nothing_is_left_of_connections_that_have_ended(mode: str, tmp_path: Pat
     command = [sys.executable, str(Path(__file__).with_name("leftovers.py")), mode, str(tmp_path)]
     paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
     environment = {**os.environ, "PYTHONPATH": paths}
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert result.returncode == 0, result.stderr
     left = json.loads(result.stdout)
-    assert all(number <= 2 for number in left.values()), left  # the last one that was read, and a rate
+    assert max(left.values()) <= 2, left  # the last one that was read, and a rate

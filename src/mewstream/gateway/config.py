@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -47,6 +48,7 @@ _GATEWAY_KEYS = (
     "drain_seconds",
     "connections",
     "connections_per_address",
+    "trusted_proxies",
     "head_timeout",
     "idle_timeout",
     "body_timeout",
@@ -133,6 +135,8 @@ class GatewayConfig:
     """HTTP and WebSocket together. None: as many as the process may have descriptors, less those of the journal."""
     connections_per_address: int | None = None
     """None: three quarters of ``connections``."""
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    """They say for whom they stand by ``X-Forwarded-For``."""
     head_timeout: float = 10.0
     """From the first byte of a request to the end of its head; also for a TLS handshake, and for the first byte."""
     idle_timeout: float = 75.0
@@ -508,11 +512,22 @@ def _gateway_settings(section: dict[str, YamlValue], workspace: Path) -> dict[st
                 retention = journal.retention
                 if min(retention.max_age, retention.max_bytes, retention.consumer_hold_bytes) < 0:
                     raise at.child("retention").error("found a negative number, expected 0 (no bound) or more")
+            case "trusted_proxies":
+                settings[key] = tuple(_network(each) for each in at.items("a list of addresses"))
             case "allowed_origins":
                 settings[key] = tuple(_origin(each) for each in at.items("a list of origins"))
             case _:
                 settings[key] = at.seconds(zero=key == "drain_seconds")
     return settings
+
+
+def _network(at: YamlValue) -> IPv4Network | IPv6Network:
+    text = at.text("an address")
+    try:
+        return ip_network(text)
+    except ValueError:
+        found = repr(text[:80])
+        raise at.error(f"found {found}, expected an address or a network such as 10.0.0.0/8 or ::1") from None
 
 
 def _origin(at: YamlValue) -> str:

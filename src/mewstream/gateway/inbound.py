@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 
+from mewstream.protocol import frames
 from mewstream.protocol.errors import LimitExceeded
 from mewstream.protocol.policy import Limits
 
@@ -156,12 +158,16 @@ class FragmentError(Exception):
     """Fragments came in an order that RFC 6455 (section 5.4) does not allow."""
 
 
+_Utf8 = codecs.getincrementaldecoder("utf-8")
+
+
 class Assembler:
     """Puts a fragmented message together, within the limit."""
 
-    __slots__ = ("_opcode", "_parts", "_size")
+    __slots__ = ("_checker", "_opcode", "_parts", "_size")
 
     def __init__(self) -> None:
+        self._checker: codecs.IncrementalDecoder | None = None
         self._opcode = 0
         self._parts: list[bytes] = []
         self._size = 0
@@ -171,14 +177,18 @@ class Assembler:
         return self._opcode != 0
 
     def add(self, opcode: int, fin: bool, payload: bytes, max_bytes: int) -> tuple[int, bytes] | None:
-        """The whole message and its opcode when this was its last fragment."""
+        """The whole message and its opcode when this was its last fragment. Text that cannot become UTF-8 any more
+        raises UnicodeDecodeError: nobody waits for the rest of it (RFC 6455, 8.1)."""
         if (opcode == 0) != self.is_open:
             raise FragmentError("a continuation of nothing" if opcode == 0 else "a new message inside a fragmented one")
         if opcode:
             self._opcode = opcode
+            self._checker = _Utf8() if opcode == frames.TEXT else None
         self._size += len(payload)
         if self._size > max_bytes:
             raise LimitExceeded(f"the message is larger than {max_bytes} bytes", limit="message_bytes")
+        if self._checker is not None:
+            self._checker.decode(payload, fin)
         self._parts.append(payload)
         # One byte a fragment must not cost an object each.
         if len(self._parts) >= 256:
@@ -187,5 +197,5 @@ class Assembler:
             return None
         message = self._opcode, b"".join(self._parts)
         self._opcode, self._size = 0, 0
-        self._parts = []
+        self._checker, self._parts = None, []
         return message

@@ -30,7 +30,7 @@ class _Window:
 class RefusalFlood:
     """The refusals of frames of one connection. ``report`` records a sum."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[Refuse], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[Refuse], object]) -> None:
         self._loop = loop
         self._report = report
         self._windows: dict[_Key, _Window] = {}

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
-from mewstream.gateway import wsframes
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, Resume, parse_join
@@ -86,10 +85,16 @@ class WebSocketMember(WSListener):
         if self._deaf:
             return
         self._deaf = True
-        if self.space is not None:
-            self.space.then(lambda: self.outbound.close(reason, text))
-        else:
-            self.outbound.close(reason, text)
+        self._end(partial(self.outbound.close, reason, text))
+
+    def _end(self, end: Callable[[], None]) -> None:
+        """When all that was decided before it has been handed over; and a disk that does not answer keeps nobody."""
+        if self.space is None:
+            end()
+            return
+        self.space.then(end)
+        if self.outbound.is_open:
+            self._gateway.loop.call_later(CLOSE_TIMEOUT, end)
 
     def hold_reading(self, why: object) -> None:
         self.reading.hold(why)
@@ -132,7 +137,6 @@ class WebSocketMember(WSListener):
         self.outbound.watcher = self
         self.outbound.on_close = self._closed_by_us
         self.reading = Reading(loop, transport.underlying_transport)
-        self.flood = RefusalFlood(loop, self._report_flood)
         self._gateway.connected(self)
         self._join_timer = loop.call_later(self._gateway.config.join_timeout, self._join_timed_out)
         # A token in the header and a known space identify the peer already.
@@ -145,6 +149,8 @@ class WebSocketMember(WSListener):
         self.outbound.lost()
         self._leave()
         self._gateway.disconnected(self)
+        # What refers to itself would stay until the collector of cycles comes by.
+        self.outbound.watcher = self.outbound.on_close = None
 
     def pause_writing(self) -> None:
         self.outbound.pause_writing()
@@ -155,7 +161,7 @@ class WebSocketMember(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
         if self._gone or self._deaf or self.outbound.closing is not None:
-            if kind == WSMsgType.CLOSE:
+            if kind == WSMsgType.CLOSE and self.outbound.closing is not None:
                 transport.underlying_transport.close()
             return
         self.heard = True
@@ -184,7 +190,7 @@ class WebSocketMember(WSListener):
         elif kind == WSMsgType.PONG:
             pass  # it was heard, which is all that was asked for
         elif kind == WSMsgType.CLOSE:
-            self._closed_by_peer(transport, frame)
+            self._closed_by_peer(frame)
         else:
             self._fragment(_OPCODES[kind], frame.fin, frame.get_payload_as_bytes())
         if frame.last_in_buffer:
@@ -207,19 +213,23 @@ class WebSocketMember(WSListener):
             self._recorded_ping = newer
             self.space.when_recorded(partial(self._recorded, newer))
 
-    def _closed_by_peer(self, transport: WSTransport, frame: WSFrame) -> None:
-        """Answer a close in kind, and hear nothing more."""
+    def _closed_by_peer(self, frame: WSFrame) -> None:
+        """Answer a close in kind, behind what was decided before it, and hear nothing more."""
         self._gone = True
-        answer = wsframes.control(wsframes.OP_CLOSE)
-        if frame.payload_size:
-            code = int.from_bytes(frame.get_payload_as_bytes()[:2])
-            answer = wsframes.close(code if _may_stand_in_a_close(code) else 1002, "")
-        self.outbound.lost()
-        if not transport.is_close_frame_sent:
-            transport.underlying_transport.write(answer)
-        transport.underlying_transport.close()
-        # A peer that says goodbye and then neither reads nor goes must not keep our memory.
-        self._gateway.loop.call_later(CLOSE_TIMEOUT, transport.underlying_transport.abort)
+        code = int.from_bytes(frame.get_payload_as_bytes()[:2]) if frame.payload_size else 1000
+        self._end(partial(self.outbound.answer_close, code if _may_stand_in_a_close(code) else 1002))
+        self._leave()
+
+    @property
+    def is_ending(self) -> bool:
+        return self._gone or self.outbound.closing is not None
+
+    def is_closed_by_parser(self, code: int) -> None:
+        """picows has sent a close: a frame was broken, or an error of ours came out of its hands."""
+        self._gone = True
+        (reason,) = (each for each in CloseReason if each.value.code == code)
+        self._gateway.metrics.closes.labels(reason.name.lower()).inc()
+        self.outbound.give_up()
         self._leave()
 
     def has_kept(self, size: int) -> bool:
@@ -262,6 +272,7 @@ class WebSocketMember(WSListener):
         self.participant = participant
         self.is_reconnect = request.resume is not None
         self._max_bytes = space.config.limits.message_bytes
+        self.flood = RefusalFlood(self._gateway.loop, space.handle)
         self._throttle = Throttle(self._gateway.loop, self.reading, space.config.limits)
         self.outbound.positions = "positions" in request.extensions
         self.outbound.use(space.config.delivery)
@@ -345,6 +356,8 @@ class WebSocketMember(WSListener):
             whole = self._assembler.add(opcode, fin, payload, self._max_bytes)
         except FragmentError as flaw:
             self._refuse_and_close(ValidationFailed(str(flaw)), CloseReason.BAD_FRAMING)
+        except UnicodeDecodeError:
+            self._refuse_and_close(_not_text(), CloseReason.INVALID_TEXT)
         except LimitExceeded as flaw:
             self._refuse_and_close(flaw, CloseReason.TOO_BIG)
         else:
@@ -358,8 +371,7 @@ class WebSocketMember(WSListener):
             return
         # Text goes out as text, and a peer that checks would blame us for what is not UTF-8.
         if opcode == frames.TEXT and not message.isascii() and not _is_utf8(message):
-            not_text = ValidationFailed("a text message must be UTF-8: send binary data as a binary message")
-            self._refuse_and_close(not_text, CloseReason.INVALID_TEXT)
+            self._refuse_and_close(_not_text(), CloseReason.INVALID_TEXT)
             return
         if self._waiting is not None:
             self._waiting.append((opcode, message))
@@ -416,10 +428,6 @@ class WebSocketMember(WSListener):
         else:
             space.envelope(self.participant, envelope)
 
-    def _report_flood(self, refuse: Any) -> None:
-        if self.space is not None:
-            self.space.handle(refuse)
-
     def _refuse_and_close(self, flaw: PeerError, reason: CloseReason) -> None:
         if self.space is not None:
             self.space.refuse(self.participant, "", flaw)
@@ -431,6 +439,10 @@ class WebSocketMember(WSListener):
 def _may_stand_in_a_close(code: int) -> bool:
     """RFC 6455, section 7.4, and the registry."""
     return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
+
+
+def _not_text() -> ValidationFailed:
+    return ValidationFailed("a text message must be UTF-8: send binary data as a binary message")
 
 
 def _is_utf8(message: bytes) -> bool:

@@ -159,7 +159,7 @@ class Scan:
         """A damaged index ends the last segment too early, which must not look like the end."""
         for last in self._reader.segments(number)[-1:]:
             if last.flaw is not None and not last.is_torn:
-                raise CorruptJournal(last.data_path, last.next_offset, last.flaw)
+                raise last.damage()
 
     def _is_past(self, batch: pa.RecordBatch) -> bool:
         """Seq and time never run back within a space, so for one space there is an end."""

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mewstream.journal.errors import RecordTooLarge
 from mewstream.protocol import kinds
 from mewstream.protocol.records import (
     AnyRecord,
@@ -44,7 +45,11 @@ from mewstream.protocol.records import (
     WriteRevoked,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version 1 had no ``readers_seq``: each frame repeated its whole reader set in ``detail``."""
+
+_VERSION = b"mewstream.schema_version"
+_FIRST_COLUMNS = 20
 
 SCHEMA = pa.schema(
     [
@@ -68,13 +73,21 @@ SCHEMA = pa.schema(
         pa.field("format_id", pa.string()),
         pa.field("detail", pa.string()),
         pa.field("data", pa.binary()),
+        pa.field("readers_seq", pa.int64()),  # frames only: the record that made the reader set; null: everyone reads
     ],
-    metadata={"mewstream.schema_version": str(SCHEMA_VERSION)},
+    metadata={_VERSION: str(SCHEMA_VERSION)},
 )
 
 _TYPES = [field.type for field in SCHEMA]
 _TS = SCHEMA.get_field_index("ts")
 _TIME = struct.Struct("=q")
+#: What a row costs beside its detail and its data, for counting what waits.
+_ROW_BYTES = 190
+#: No message may be so large. A batch has room for a few of them, and a column holds less than 2 GiB.
+MAX_RECORD_BYTES = 256 << 20
+#: So much of a batch becomes Python objects at a time, whichever comes first.
+_DECODED_ROWS = 1024
+_DECODED_BYTES = 4 << 20
 #: A larger column of one value is made anew each time: names are the participants' choice, and many could be kept.
 _KEPT_BYTES = 256 << 10
 #: Fewer frames cost less one by one than as columns of their own.
@@ -88,6 +101,8 @@ class Entry(NamedTuple):
     space: str
     epoch: str
     record: Record
+    size: int = 0
+    """Bytes of its detail and its data."""
 
 
 class UnknownRecord(Record, tag="unknown"):
@@ -152,18 +167,22 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
 
 
 class _Run:
-    """Records of one space that follow one another: raw frames, or anything else."""
+    """Records of one space that follow one another: raw frames, or anything else with what is left of it as JSON.
+    That is made as a record comes: one that cannot be written must be known before anybody is told of it."""
 
-    __slots__ = ("are_frames", "epoch", "records", "space")
+    __slots__ = ("details", "epoch", "records", "space")
 
-    def __init__(self, space: str, epoch: str, are_frames: bool) -> None:
+    def __init__(self, space: str, epoch: str, *, are_frames: bool) -> None:
         self.space = space
         self.epoch = epoch
-        self.are_frames = are_frames
         self.records: list[Any] = []
+        self.details: list[str | None] | None = None if are_frames else []
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def goes_on_with(self, space: str, epoch: str, *, are_frames: bool) -> bool:
+        return (self.details is None) is are_frames and self.space == space and self.epoch == epoch
 
     @property
     def last_ts(self) -> int:
@@ -171,8 +190,9 @@ class _Run:
         return ts
 
     def encode(self, first_offset: int) -> pa.RecordBatch:
-        rows = _raw_frames if self.are_frames else _mixed
-        return rows(first_offset, self.space, self.epoch, self.records)
+        if self.details is None:
+            return _raw_frames(first_offset, self.space, self.epoch, self.records)
+        return _mixed(first_offset, self.space, self.epoch, self.records, self.details)
 
 
 class _BlockRun:
@@ -206,6 +226,7 @@ class _BlockRun:
             and block.opcode == first.opcode
             and block.recipients == first.recipients
             and block.format_id == first.format_id
+            and block.readers_seq == first.readers_seq
             and (block.readers is first.readers or block.readers == first.readers)
         )
 
@@ -233,28 +254,42 @@ class Rows:
         self._runs: list[_Run | _BlockRun] = []
         self.count = 0
         self.size = 0
-        """In bytes, about: whoever adds records says how much."""
+        """In bytes, about."""
 
-    def append(self, space: str, epoch: str, record: Record) -> None:
+    def append(self, space: str, epoch: str, record: Record) -> int:
+        """Returns the bytes that its row takes, about. Raises where it can never be written; nothing has changed then."""
         are_frames = type(record) is Frame and record.id is None
+        if are_frames:
+            detail, size = None, _frame_bytes(record, len(record.data))  # type: ignore[arg-type, attr-defined]
+        else:
+            detail = _detail(record)
+            size = _ROW_BYTES + len(detail or "") + len(getattr(record, "data", b""))
+            if size > MAX_RECORD_BYTES:
+                raise RecordTooLarge(space, record.seq, _tag(record), size)
         run = self._runs[-1] if self._runs else None
-        if type(run) is not _Run or run.are_frames is not are_frames or run.space != space or run.epoch != epoch:
-            run = _Run(space, epoch, are_frames)
+        if type(run) is not _Run or not run.goes_on_with(space, epoch, are_frames=are_frames):
+            run = _Run(space, epoch, are_frames=are_frames)
             self._runs.append(run)
         run.records.append(record)
+        if run.details is not None:
+            run.details.append(detail)
         self.count += 1
+        self.size += size
+        return size
 
-    def extend(self, space: str, epoch: str, block: FrameBlock) -> None:
+    def extend(self, space: str, epoch: str, block: FrameBlock, data_bytes: int) -> int:
+        """The same for many, whose data has so many bytes."""
         if len(block) < _WORTH_A_BLOCK:
-            for frame in block.frames():
-                self.append(space, epoch, frame)
-            return
+            return sum(self.append(space, epoch, frame) for frame in block.frames())
         run = self._runs[-1] if self._runs else None
         if type(run) is _BlockRun and run.goes_on_with(space, epoch, block):
             run.add(block)
         else:
             self._runs.append(_BlockRun(space, epoch, block))
+        size = data_bytes + len(block) * _frame_bytes(block, 0)
         self.count += len(block)
+        self.size += size
+        return size
 
     @property
     def last_ts(self) -> int:
@@ -269,12 +304,21 @@ class Rows:
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
+def _frame_bytes(frame: Frame | FrameBlock, data_bytes: int) -> int:
+    """What a raw frame takes. One whose set no record is known to have made repeats it."""
+    if frame.readers is None or frame.readers_seq is not None:
+        return _ROW_BYTES + data_bytes
+    return _ROW_BYTES + data_bytes + sum(map(len, frame.readers)) + 3 * len(frame.readers)
+
+
 def _frame_blocks(offset: int, run: _BlockRun) -> pa.RecordBatch:
     first, count = run.first, run.count
     text, integer = pa.string(), pa.int64()
     no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
     frame = _constant("frame", text, count)
-    detail = no_text if first.readers is None else pa.repeat(pa.scalar(_frame_detail(first.readers), text), count)
+    detail = no_text
+    if first.readers is not None and first.readers_seq is None:
+        detail = pa.repeat(pa.scalar(_frame_detail(first.readers), text), count)
     columns = [
         _numbers(offset, count),
         _constant(run.space, text, count),
@@ -296,6 +340,7 @@ def _frame_blocks(offset: int, run: _BlockRun) -> pa.RecordBatch:
         _constant(first.format_id, text, count),
         detail,
         _joined(run),
+        no_integer if first.readers_seq is None else pa.repeat(pa.scalar(first.readers_seq, integer), count),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -337,8 +382,9 @@ def _raw_frames(offset: int, space: str, epoch: str, records: list[Any]) -> pa.R
         no_integer,
         no_integer,
         _column([record.format_id for record in records], text),
-        _details([record.readers for record in records]),
+        _details(records),
         pa.array([record.data for record in records], pa.binary()),
+        _references([record.readers_seq for record in records]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -349,9 +395,18 @@ def _column(values: list[Any], type: pa.DataType) -> pa.Array:
     return pa.array(values, type)
 
 
-def _details(readers: list[tuple[str, ...] | None]) -> pa.Array:
-    """Frames of a stream share one reader set, so that each set is written out once."""
+def _references(seqs: list[int | None]) -> pa.Array:
+    """Not :func:`_column`: what it keeps must be of use again."""
+    if seqs.count(None) == len(seqs):
+        return _constant(None, pa.int64(), len(seqs))
+    return pa.array(seqs, pa.int64())
+
+
+def _details(records: list[Any]) -> pa.Array:
+    """Of sets that no record in the journal is known to have made. Frames of a stream share one, so that each is
+    encoded once."""
     text = pa.string()
+    readers = [record.readers if record.readers_seq is None else None for record in records]
     if readers.count(readers[0]) == len(readers):
         if readers[0] is None:
             return _constant(None, text, len(readers))
@@ -386,52 +441,91 @@ def _at_least(count: int) -> int:
     return max(1024, 1 << (count - 1).bit_length())
 
 
-def _mixed(offset: int, space: str, epoch: str, records: list[Record]) -> pa.RecordBatch:
-    rows = [_row(offset + place, space, epoch, record) for place, record in enumerate(records)]
+def _mixed(
+    offset: int, space: str, epoch: str, records: list[Record], details: list[str | None]
+) -> pa.RecordBatch:
+    rows = [
+        _row(offset + place, space, epoch, record, detail)
+        for place, (record, detail) in enumerate(zip(records, details, strict=True))
+    ]
     columns = [pa.array(column, type) for column, type in zip(zip(*rows, strict=True), _TYPES, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _row(offset: int, space: str, epoch: str, record: Record) -> tuple[Any, ...]:
+def _row(offset: int, space: str, epoch: str, record: Record, detail: str | None) -> tuple[Any, ...]:
     """One row in the order of the columns."""
     if isinstance(record, Frame):
-        detail = None
-        if record.id is not None or record.readers is not None:
-            detail = _frame_detail(record.readers, record.id, record.digest)
         return (
             *(offset, space, record.seq, epoch, record.ts, "frame", record.kind, record.sender, None),
             *(record.stream_id, record.stream_seq, record.opcode, record.recipients, "accepted"),
             *(record.cause_seq, record.sequence, record.gap or None, record.format_id, detail, record.data),
+            record.readers_seq,
         )
     data = None
     if isinstance(record, EnvelopeAccepted):
         described = Described(record.kind, record.sender, None, record.stream_id)
-        detail = _encode_json(_EnvelopeDetail(record.id, record.digest)).decode()
         data = record.data
     else:
         described = _DESCRIBE[type(record)](record)
-        detail = _encode_json(record).decode()
     return (
         *(offset, space, record.seq, epoch, record.ts, _tag(record), described.kind, described.sender),
         *(described.participant, described.stream_id, None, None, None, described.outcome),
-        *(record.cause_seq, None, None, None, detail, data),
+        *(record.cause_seq, None, None, None, detail, data, None),
     )
+
+
+def _detail(record: Record) -> str | None:
+    """What the columns do not say of a record, as JSON."""
+    if isinstance(record, Frame):
+        readers = record.readers if record.readers_seq is None else None
+        return None if record.id is None and readers is None else _frame_detail(readers, record.id, record.digest)
+    if isinstance(record, EnvelopeAccepted):
+        return _encode_json(_EnvelopeDetail(record.id, record.digest)).decode()
+    return _encode_json(record).decode()
 
 
 def _tag(record: Record) -> str:
     return str(type(record).__struct_config__.tag)
 
 
+# -- and back -------------------------------------------------------------------------------------
+
+
+def schema_in(header: bytes) -> pa.Schema:
+    """The columns of a segment, as its first bytes say: ours, or the first of ours in one of an older version. Raises
+    :class:`ValueError` that says what else they are."""
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(header))
+        version = int((schema.metadata or {}).get(_VERSION, b"0"))
+    except (pa.ArrowInvalid, OSError, EOFError, ValueError):
+        raise ValueError("does not begin with a schema") from None
+    if version > SCHEMA_VERSION:
+        raise ValueError(f"has schema {version}, this reads up to {SCHEMA_VERSION}: update mewstream")
+    if len(schema) < _FIRST_COLUMNS or list(schema) != list(SCHEMA)[: len(schema)]:
+        raise ValueError("has another schema")
+    return SCHEMA if len(schema) == len(SCHEMA) else schema
+
+
+def conform(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with all columns: those that an older version did not have are null."""
+    if rows.num_columns == len(SCHEMA):
+        return rows
+    missing = [pa.nulls(rows.num_rows, each.type) for each in list(SCHEMA)[rows.num_columns :]]
+    return pa.RecordBatch.from_arrays([*rows.columns, *missing], schema=SCHEMA)
+
+
 def decode(batch: pa.RecordBatch) -> Iterator[Entry]:
-    """The records of a batch, as they were."""
-    columns = [column.to_pylist() for column in batch.set_column(_TS, "ts", batch.column(_TS).cast(pa.int64()))]
-    for row in zip(*columns, strict=True):
-        yield _entry(row)
+    """The records of a batch, as they were; frames without their readers, where the row only refers to them."""
+    batch = batch.set_column(_TS, "ts", batch.column(_TS).cast(pa.int64()))
+    step = max(1, min(_DECODED_ROWS, batch.num_rows * _DECODED_BYTES // max(1, batch.nbytes)))
+    for start in range(0, batch.num_rows, step):
+        for row in zip(*(column.to_pylist() for column in batch.slice(start, step)), strict=True):
+            yield _entry(row)
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
     offset, space, seq, epoch, ts, name, kind, sender, _, stream_id, *rest = row
-    stream_seq, opcode, recipients, _, cause_seq, sequence, gap, format_id, detail, data = rest
+    stream_seq, opcode, recipients, _, cause_seq, sequence, gap, format_id, detail, data, readers_seq = rest
     record: Record
     if name == "frame":
         more = _decode_frame_detail(detail) if detail is not None else _FrameDetail()
@@ -443,6 +537,7 @@ def _entry(row: tuple[Any, ...]) -> Entry:
             sequence=sequence,
             gap=gap or 0,
             format_id=format_id,
+            readers_seq=readers_seq,
         )
     elif name == "envelope":
         envelope = _decode_envelope_detail(detail)
@@ -452,4 +547,4 @@ def _entry(row: tuple[Any, ...]) -> Entry:
             record = _decode_record(detail or "{}")
         except msgspec.ValidationError:
             record = UnknownRecord(seq, ts, cause_seq, name, detail)
-    return Entry(offset, space, epoch, record)
+    return Entry(offset, space, epoch, record, len(detail or "") + len(data or b""))

@@ -34,6 +34,7 @@ from mewstream.journal.errors import JournalError, JournalInUse, PositionGone
 from mewstream.journal.files import Files
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
+from mewstream.journal.reader_sets import SetsInForce
 from mewstream.journal.retention import Retention, commit_consumer, consumers, plan_pruning
 from mewstream.protocol import snapshot
 from mewstream.protocol.fold import fold
@@ -167,6 +168,8 @@ def test_a_crash_leaves_nothing_behind_for_good(tmp_path: Path) -> None:
         known = {"lock", "journal.json", f"{journal.partitions[0].next_offset:020d}.arrow"}
         for segment in JournalReader(data / "journal").segments(0):
             known |= {segment.name.data_file, segment.name.index_file}
+            known |= {segment.name.spaces_file} if segment.name.sealed else set()
+        known.add(SetsInForce.file_name(journal.identity.pruned.get(0, 0)))
         for file in data.rglob("*"):
             if file.is_file() and file.name not in known and not file.name.startswith("snapshot-"):
                 stray.setdefault(file.name, at)

@@ -73,7 +73,8 @@ class JournalReader:
         self.root = path
         self.on_read = on_read
         self._positions: dict[int, Positions] = {}
-        self._sets = ReaderSets(self._fs, self)
+        self.sets = ReaderSets(self._fs, self)
+        """The readers that frames refer to."""
 
     def identity(self) -> Identity:
         file = f"{self.root}/{IDENTITY_FILE}"
@@ -256,9 +257,9 @@ class JournalReader:
         record = entry.record
         if type(record) is Frame:
             if record.readers_seq is not None:
-                record.readers = self._sets.of(entry.space, record)
+                record.readers = self.sets.made_by(entry.space, record.stream_id, record.readers_seq)
         else:
-            self._sets.note(entry.space, record)
+            self.sets.note(entry.space, record)
         return entry
 
 

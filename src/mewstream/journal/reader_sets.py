@@ -22,7 +22,7 @@ from pyarrow import fs
 from mewstream.journal.errors import CorruptJournal, PositionGone
 from mewstream.journal.schema import Entry, decode
 from mewstream.journal.segments import read_file
-from mewstream.protocol.records import Frame, ReadGranted, ReadRevoked, Record, StreamEnded, StreamOpened
+from mewstream.protocol.records import ReadGranted, ReadRevoked, Record, StreamEnded, StreamOpened
 
 if TYPE_CHECKING:
     from mewstream.journal.reader import JournalReader
@@ -106,9 +106,9 @@ class ReaderSets:
         if (made := set_made_by(record)) is not None:
             self._remember((space, made[0], record.seq), made[1])
 
-    def of(self, space: str, frame: Frame) -> Readers:
-        assert frame.readers_seq is not None
-        key = (space, frame.stream_id, frame.readers_seq)
+    def made_by(self, space: str, stream_id: str, seq: int) -> Readers:
+        """The readers of a stream that a record set. Raises :class:`CorruptJournal` where nobody knows."""
+        key = (space, stream_id, seq)
         with self._lock:
             readers = self._known.get(key)
             if readers is not None:

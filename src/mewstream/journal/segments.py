@@ -215,7 +215,8 @@ def _is_whole(segments: list[Segment]) -> bool:
     if segments and segments[-1].name.sealed:
         return False
     return all(
-        before.flaw is None and before.next_offset == after.name.first_offset
+        # An index that is damaged is no matter of the moment.
+        before.flaw is not None or before.next_offset == after.name.first_offset
         for before, after in itertools.pairwise(segments)
     )
 

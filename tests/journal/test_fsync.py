@@ -226,7 +226,7 @@ async def test_a_sync_fails_while_a_segment_is_rolled(tmp_path: Path, monkeypatc
     files = ForgetfulFiles()
     driven = Driven(tmp_path, files, segment_bytes=4000, flush_interval=60)
     # Sealing comes later, and beside the loop: the power may fail before it does.
-    driven.recorder._seal = lambda: None  # type: ignore[method-assign]
+    driven.recorder.upkeep.seal = lambda: None  # type: ignore[method-assign]
     script = Script().begin()
     partition = driven.journal.partitions[0]
     acknowledged = asyncio.Event()

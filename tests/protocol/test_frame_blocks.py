@@ -10,7 +10,8 @@ import pytest
 from harness import Space
 
 from mewstream.journal.memory import RecentRecords
-from mewstream.journal.schema import Rows, decode
+from mewstream.journal.rows import Rows
+from mewstream.journal.schema import decode
 from mewstream.protocol import snapshot
 from mewstream.protocol.fold import apply, apply_block
 from mewstream.protocol.frame_rules import decide_frame, decide_run

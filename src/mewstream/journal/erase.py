@@ -20,10 +20,10 @@ from pyarrow import fs
 
 from mewstream.journal.files import Files
 from mewstream.journal.local import LocalJournal, snapshot_files
-from mewstream.journal.partition import remove_segment, write_again
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce
 from mewstream.journal.schema import SCHEMA
+from mewstream.journal.sealing import remove_segment, write_again
 from mewstream.journal.segments import Segment, SegmentName, list_segments
 from mewstream.protocol.state import SpaceState
 

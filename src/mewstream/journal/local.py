@@ -24,11 +24,12 @@ import msgspec
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
 from mewstream.journal.files import Files
 from mewstream.journal.identity import IDENTITY_FILE, Identity
-from mewstream.journal.partition import Partition, remove_segment
+from mewstream.journal.partition import Partition, displacement
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce, changes_in, sets_files
 from mewstream.journal.retention import PrunePlan
 from mewstream.journal.schema import Entry
+from mewstream.journal.sealing import remove_segment
 from mewstream.journal.segments import SegmentName
 from mewstream.protocol import snapshot
 from mewstream.protocol.fold import apply
@@ -67,6 +68,7 @@ class LocalJournal:
         files: Files | None = None,
     ) -> None:
         self._files = files or Files()
+        self._lock_file = data / "lock"
         self._lock = _lock(data)
         try:
             self.root = data / "journal"
@@ -138,6 +140,28 @@ class LocalJournal:
                 partition.close()
         finally:
             os.close(self._lock)
+
+    def release(self) -> None:
+        """Let another have the directory, as it is."""
+        for partition in self.partitions:
+            partition.close()
+        os.close(self._lock)
+
+    def displaced(self) -> str | None:
+        """What is not in its place any more of what this journal has open, because the data directory was removed,
+        moved or replaced; None where all is well. May be asked in a thread."""
+        flaw = displacement(self._files, self._lock_file, self._files.identity(self._lock))
+        for partition in self.partitions:
+            flaw = flaw or partition.displaced()
+        return flaw or self._identity_displaced()
+
+    def _identity_displaced(self) -> str | None:
+        try:
+            there = self.reader.identity()
+        except (JournalError, OSError) as flaw:
+            return str(flaw)
+        # Of this very run: another copy of the same journal has another.
+        return None if there.epoch == self.epoch else f"{self.root / IDENTITY_FILE} is of another journal or run"
 
     # -- reading ----------------------------------------------------------------------------------
 

@@ -6,18 +6,18 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs
 
-from mewstream.journal.batches import gathered
-from mewstream.journal.errors import CorruptJournal
-from mewstream.journal.files import Files
-from mewstream.journal.positions import SegmentSpaces
-from mewstream.journal.schema import SCHEMA, Rows
+from mewstream.journal.errors import CorruptJournal, JournalError
+from mewstream.journal.files import FileIdentity, Files
+from mewstream.journal.rows import Rows
+from mewstream.journal.schema import SCHEMA
+from mewstream.journal.sealing import compressed, remove_segment, spaces_in, write_again
 from mewstream.journal.segments import (
     ENTRY_BYTES,
     HEADER,
@@ -25,8 +25,8 @@ from mewstream.journal.segments import (
     Segment,
     SegmentName,
     abandoned_in,
-    encode_index,
     entry_for,
+    list_names,
     list_once,
     list_segments,
     read_batch,
@@ -37,9 +37,6 @@ from mewstream.protocol.records import FrameBlock, Record
 log = logging.getLogger("mewstream.journal")
 
 _LOCAL = fs.LocalFileSystem()
-#: A sealed batch ends at whichever comes first: who reads a page of the past reads at least one of them.
-SEALED_BATCH_ROWS = 16_384
-SEALED_BATCH_BYTES = 8 << 20
 #: Most columns of many frames are constant: to compress them costs less than to write them.
 COMPRESSED_ROWS = 512
 #: More become several batches: to encode one takes the time of the loop, where everyone waits for it. And a column of
@@ -86,6 +83,8 @@ class Partition:
         """Written since a sync was begun."""
         self._sync_failed = False
         self._data = self._index = -1
+        self._place: dict[Path, FileIdentity] = {}
+        """Where the open files are, for whoever looks whether they still are there."""
         self._entries = 0
         self._size = 0
         self._first_offset = 0
@@ -119,7 +118,7 @@ class Partition:
         return self._pending[0].count >= BATCH_ROWS or len(self._pending) > 1
 
     def append(self, space: str, epoch: str, record: Record) -> int:
-        """Returns the bytes that its row takes, about. Raises where it can never be written; nothing has changed then."""
+        """Returns the bytes that its row takes, about. Raises where it can never be written: nothing has changed."""
         size = self._rows().append(space, epoch, record)
         self._pending_bytes += size
         return size
@@ -158,7 +157,15 @@ class Partition:
         """Give the first of what waits its place, as one batch; one that could not be written comes before it."""
         rows = self._pending[0]
         if self._prepared is None and rows.count:
-            self._prepared = _Write(rows.encode(self.next_offset), rows.last_ts)
+            try:
+                encoded = rows.encode(self.next_offset)
+            except Exception as error:
+                last = self.next_offset + rows.count - 1
+                raise JournalError(
+                    f"{self.directory}: the records for offset {self.next_offset} to {last} cannot be encoded "
+                    f"({error!r}). They are refused for good: restart the gateway to go on without them"
+                ) from error
+            self._prepared = _Write(encoded, rows.last_ts)
             self._pending_bytes -= rows.size
             self._pending.popleft()
             if not self._pending:
@@ -170,7 +177,7 @@ class Partition:
         if batch is None:
             return
         rows = batch.rows
-        data = _compressed(rows) if rows.num_rows >= COMPRESSED_ROWS else memoryview(rows.serialize())
+        data = compressed(rows) if rows.num_rows >= COMPRESSED_ROWS else memoryview(rows.serialize())
         entry = entry_for(data, self._size, self.next_offset, rows.num_rows, batch.last_ts)
         # A torn write before this position is simply written over the next time.
         self._files.write_at(self._data, data, self._size)
@@ -257,8 +264,27 @@ class Partition:
     def _use(self, data: int, index: int, first_offset: int) -> None:
         self._data, self._index = data, index
         self._first_offset = first_offset
+        self._note_place()
         self._size = len(HEADER)
         self._entries = 0
+
+    def _note_place(self) -> None:
+        name = SegmentName(self._first_offset, sealed=False)
+        self._place = {
+            self.directory / name.data_file: self._files.identity(self._data),
+            self.directory / name.index_file: self._files.identity(self._index),
+        }
+
+    def displaced(self) -> str | None:
+        """What is not in its place any more of the files that are written to; may be asked in a thread."""
+        while True:
+            place = self._place
+            for path, identity in place.items():
+                flaw = displacement(self._files, path, identity)
+                if flaw is not None and self._place is place:
+                    return flaw
+            if self._place is place:
+                return None
 
     # -- recovery ---------------------------------------------------------------------------------
 
@@ -325,6 +351,7 @@ class Partition:
         self._files.truncate(self._index, len(batches) * ENTRY_BYTES)
         self._files.sync(self._data)
         self._files.sync(self._index)
+        self._note_place()
         self._size = end
         self._entries = len(batches)
         self.next_offset = batches[-1].last_offset + 1 if batches else segment.name.first_offset
@@ -393,81 +420,21 @@ class Partition:
         write_again(self._files, segment, SegmentName(name.first_offset, sealed=True), after_giving_way)
         self._remove_unsealed(name)
 
+    def without_spaces(self) -> list[SegmentName]:
+        """Sealed segments that do not say what they hold of each space: an older version has sealed them."""
+        names = list_names(_LOCAL, str(self.directory))
+        return [name for name in names if name.sealed and not (self.directory / name.spaces_file).exists()]
 
     def index_spaces(self, name: SegmentName) -> None:
         """Write beside a sealed segment what it holds of each space, where an older version did not."""
         for segment in list_segments(_LOCAL, str(self.directory)):
             if segment.name == name:
-                self._files.replace(self.directory / name.spaces_file, _spaces_in(segment).encode())
+                self._files.replace(self.directory / name.spaces_file, spaces_in(segment).encode())
 
 
-def write_again(
-    files: Files,
-    segment: Segment,
-    name: SegmentName,
-    change: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows,
-) -> None:
-    """Write the rows of a segment under another name, in large compressed batches. ``change`` may
-    replace rows, and must keep their number, offsets, spaces, numbers and times. The new index comes last."""
-    directory = Path(segment.directory)
-    entries: list[BatchEntry] = []
-    spaces = SegmentSpaces()
-    position = len(HEADER)
-    handle = files.open(directory / name.data_file)
+def displacement(files: Files, path: Path, identity: FileIdentity) -> str | None:
+    """Why a name does not lead to a file any more, or None."""
     try:
-        files.truncate(handle, 0)
-        files.write_at(handle, HEADER, 0)
-        for rows in _large_batches(segment):
-            data = _compressed(change(rows))
-            first_offset, last_ts = rows.column("offset")[0].as_py(), rows.column("ts").cast(pa.int64())[-1].as_py()
-            entries.append(entry_for(data, position, first_offset, rows.num_rows, last_ts))
-            spaces.add(rows)
-            files.write_at(handle, data, position)
-            position += len(data)
-        files.sync(handle)
-    finally:
-        files.close(handle)
-    if name.sealed:
-        files.replace(directory / name.spaces_file, spaces.encode())
-    files.replace(directory / name.index_file, encode_index(entries))
-
-
-def remove_segment(files: Files, segment: Segment) -> None:
-    """The index goes first: data without an index was never committed."""
-    directory = Path(segment.directory)
-    files.remove(directory / segment.name.index_file)
-    files.remove(directory / segment.name.data_file)
-    if segment.name.sealed:
-        files.remove(directory / segment.name.spaces_file)
-
-
-def _batches_of(segment: Segment) -> Iterator[pa.RecordBatch]:
-    if segment.batches:
-        with _LOCAL.open_input_file(segment.data_path) as source:
-            schema = schema_of(source, segment, segment.batches[0])
-            for entry in segment.batches:
-                yield read_batch(source, segment, entry, schema)
-
-
-def _large_batches(segment: Segment) -> Iterator[pa.RecordBatch]:
-    """The rows of a segment in batches of many."""
-    for some in gathered(_batches_of(segment), most_rows=SEALED_BATCH_ROWS, most_bytes=SEALED_BATCH_BYTES):
-        yield pa.concat_batches(some)
-
-
-def _spaces_in(segment: Segment) -> SegmentSpaces:
-    spaces = SegmentSpaces()
-    for rows in _batches_of(segment):
-        spaces.add(rows)
-    return spaces
-
-
-def _compressed(rows: pa.RecordBatch) -> memoryview:
-    """The IPC message of one compressed batch, without the schema that a stream puts before it."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-    writer = pa.ipc.new_stream(sink, SCHEMA, options=options)
-    writer.write_batch(rows)
-    end = sink.tell()
-    writer.close()
-    return memoryview(sink.getvalue())[len(HEADER) : end]
+        return None if files.identity_at(path) == identity else f"{path} is another file now"
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"

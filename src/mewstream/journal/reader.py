@@ -63,8 +63,8 @@ class JournalReader:
         *,
         on_read: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """``root`` is the ``journal`` directory, or a URI that ``pyarrow.fs`` understands. ``on_read`` is told the bytes
-        of each batch that is read for a space."""
+        """``root`` is the ``journal`` directory, or a URI that ``pyarrow.fs`` understands. ``on_read`` is told of each
+        batch that is read for a space: its bytes."""
         if filesystem is None and "://" in str(root):
             filesystem, path = fs.FileSystem.from_uri(str(root))
         else:

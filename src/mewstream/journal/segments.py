@@ -35,7 +35,7 @@ HEADER = SCHEMA.serialize().to_pybytes()
 
 #: A header is smaller, whatever version of Arrow wrote it.
 _MAX_HEADER_BYTES = 1 << 20
-#: Seconds before each look at a directory in which segments are being sealed. What is missing in all of them is missing.
+#: Seconds before each look at a directory in which segments are being sealed. What is missing in all of them is gone.
 _LOOKS = (0.0, 0.0, 0.002, 0.01, 0.05)
 
 

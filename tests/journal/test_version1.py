@@ -1,4 +1,4 @@
-"""Journals that the code before version 2 wrote: read as they were, and gone on with. ``version1/make.py`` made them."""
+"""Journals that the code before version 2 wrote: read as they were, gone on with. ``version1/make.py`` made them."""
 
 from __future__ import annotations
 
@@ -163,9 +163,7 @@ def test_the_commands_read_it(data: Path, name: str) -> None:
     shown = runner.invoke(journal_command, ["cat", *arguments])
     assert shown.exit_code == 0, shown.output
     lines = [json.loads(line) for line in shown.output.splitlines()]
-    private = [
-        each for each in as_it_was(name)["demo"] if isinstance(each, Frame) and each.stream_id == "stream-1"
-    ]
+    private = [each for each in as_it_was(name)["demo"] if isinstance(each, Frame) and each.stream_id == "stream-1"]
     assert [tuple(line["detail"]["readers"]) for line in lines] == [each.readers for each in private]
     listed = runner.invoke(journal_command, ["ls", "--data", str(data)])
     assert listed.exit_code == 0, listed.output

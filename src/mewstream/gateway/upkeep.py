@@ -1,4 +1,4 @@
-"""What a journal needs beside its writing: snapshots, sealing and pruning, in threads that stand back behind the loop."""
+"""What a journal needs beside its writing: snapshots, sealing and pruning, in threads that stand back for the loop."""
 
 from __future__ import annotations
 

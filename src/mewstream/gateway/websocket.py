@@ -302,7 +302,8 @@ class WebSocketMember(WSListener):
                     self._message(opcode, message)
             self._end_run()
 
-        self._gateway.spawn(space.missed(self.participant, resume)).add_done_callback(done)
+        missed = space.missed(self.participant, resume, lambda: not (self._gone or self._deaf))
+        self._gateway.spawn(missed).add_done_callback(done)
 
     def _join_again(self, space: Space, request: JoinRequest) -> None:
         """A join after the header has identified the peer: it must say the same, and may ask for more."""
@@ -418,7 +419,7 @@ class WebSocketMember(WSListener):
 
     def _report_flood(self, refuse: Any) -> None:
         if self.space is not None:
-            self.space.handle(refuse)
+            self.space.report_refusals(refuse)
 
     def _refuse_and_close(self, flaw: PeerError, reason: CloseReason) -> None:
         if self.space is not None:

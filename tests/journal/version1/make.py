@@ -1,7 +1,7 @@
 """Made the journals beside it with the code of commit 2480705, the last one that wrote version 1:
 
-    mkdir /tmp/version1 && git archive 2480705 | tar -x -C /tmp/version1
-    PYTHONPATH=/tmp/version1/src:/tmp/version1/tests/pipeline python tests/journal/version1/make.py tests/journal/version1
+    mkdir /tmp/old && git archive 2480705 | tar -x -C /tmp/old
+    PYTHONPATH=/tmp/old/src:/tmp/old/tests/pipeline python tests/journal/version1/make.py tests/journal/version1
 
 ``whole`` has everything from the first record on, sealed segments and open ones. ``pruned`` has lost its beginning, and
 with it the records that made the reader sets of streams that are still open. ``NAME.jsonl`` has the records of each, as

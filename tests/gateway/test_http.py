@@ -182,7 +182,7 @@ class TestMetrics:
         assert grown("mewstream_frames_total") == 3
         assert grown("mewstream_frame_bytes_total") == 15
         assert grown("mewstream_deliveries_total") == 3 * (1 + len(ALWAYS_HERE))
-        assert after["mewstream_connected_participants", "demo"] == 1
+        assert after["mewstream_connected_participants", "demo"] == 1 + len(ALWAYS_HERE)
         assert after["mewstream_connections", None] == 1
 
     async def samples(self, gateway: GatewayProcess) -> dict[tuple[str, str | None], float]:

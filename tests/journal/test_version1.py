@@ -162,7 +162,7 @@ def test_the_commands_read_it(data: Path, name: str) -> None:
     arguments = ["--data", str(data), "--space", "demo", "--record", "frame", "--stream", "stream-1", "--json"]
     shown = runner.invoke(journal_command, ["cat", *arguments])
     assert shown.exit_code == 0, shown.output
-    lines = [json.loads(line) for line in shown.output.splitlines()]
+    lines = [json.loads(line) for line in shown.stdout.splitlines()]
     private = [each for each in as_it_was(name)["demo"] if isinstance(each, Frame) and each.stream_id == "stream-1"]
     assert [tuple(line["detail"]["readers"]) for line in lines] == [each.readers for each in private]
     listed = runner.invoke(journal_command, ["ls", "--data", str(data)])

@@ -78,9 +78,10 @@ class SpaceMetrics:
         self._frame_bytes += size
         self._deliveries += count * recipients
 
-    def record(self, record: Record) -> None:
+    def record(self, record: Record, *, is_sum: bool) -> None:
+        """``is_sum``: of refusals that were counted as they came, as those of frames always are."""
         self._metrics.records.labels(self._space, type(record).__struct_config__.tag).inc()
-        if isinstance(record, Refused) and record.kind != "frame":
+        if isinstance(record, Refused) and record.kind != "frame" and not is_sum:
             self.refused(record.code)
 
     def refused(self, code: str) -> None:

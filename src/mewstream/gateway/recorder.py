@@ -411,14 +411,19 @@ class JournalRecorder:
         except Exception as error:
             self._fail(error)
             return
-        if self._settings.durability == "fsync":
-            self._loop.run_in_executor(self._sync_thread, self._sync_all).add_done_callback(self._retried)
+        full = [lane.partition for lane in self._lanes if lane.partition.is_full]
+        if full or self._settings.durability == "fsync":
+            self._loop.run_in_executor(self._sync_thread, self._sync_all, full).add_done_callback(self._retried)
         else:
             self._recovered()
 
-    def _sync_all(self) -> None:
-        for lane in self._lanes:
-            lane.partition.sync()
+    def _sync_all(self, full: list[Partition]) -> None:
+        """In a thread, while nothing is written. A full segment must be left for a new one, or it would fail again."""
+        for partition in full:
+            partition.roll()
+        if self._settings.durability == "fsync":
+            for lane in self._lanes:
+                lane.partition.sync()
 
     def _retried(self, future: asyncio.Future[None]) -> None:
         error = future.exception()

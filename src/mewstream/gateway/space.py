@@ -109,6 +109,7 @@ class Space:
         self._recorder = recorder
         self._past = Past(config.id, recorder, reads)
         self._unrecorded = UnrecordedRefusals()
+        self._is_summing_up = False
         recorder.on_recovery(self._record_refusals)
         self._history_log = history
         self._mint_token = mint_token
@@ -358,8 +359,12 @@ class Space:
 
     def _record_refusals(self) -> None:
         """The journal can be written again: what was refused meanwhile is recorded, and told."""
-        for refuse in self._unrecorded.take():
-            self.report_refusals(refuse)
+        self._is_summing_up = True
+        try:
+            for refuse in self._unrecorded.take():
+                self.report_refusals(refuse)
+        finally:
+            self._is_summing_up = False
 
     def _send_unrecorded(self, member: Member, refused: Refused) -> None:
         """Past the outbox, which waits for the journal."""
@@ -552,7 +557,7 @@ class Space:
         )
 
     def _tell(self, record: Record) -> None:
-        self.metrics.record(record)
+        self.metrics.record(record, is_sum=self._is_summing_up)
         if self._history_log.enabled:
             self._history_log.recorded(record, "http" if self._by_http else "websocket", self.state)
         body = render(self.id, self.state.epoch, record)

@@ -164,9 +164,19 @@ class Located(NamedTuple):
 class Positions:
     """Of all spaces in one partition. It may be asked by several threads."""
 
-    def __init__(self, filesystem: fs.FileSystem, directory: str, on_read: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        filesystem: fs.FileSystem,
+        directory: str,
+        *,
+        begins_at: Callable[[], int],
+        on_read: Callable[[int], None],
+    ) -> None:
+        """``begins_at`` tells the first offset that was not pruned, ``on_read`` is told the bytes of each batch that is
+        read."""
         self._fs = filesystem
         self._directory = directory
+        self._begins_at = begins_at
         self._on_read = on_read
         self._lock = threading.Lock()
         self._known: OrderedDict[SegmentName, SegmentSpaces] = OrderedDict()
@@ -188,9 +198,7 @@ class Positions:
         return None
 
     def _names(self) -> list[SegmentName]:
-        """A segment is sealed when the next one has been begun: where the last is sealed, that was not seen."""
-        names = list_names(self._fs, self._directory)
-        return list_names(self._fs, self._directory) if names and names[-1].sealed else names
+        return list_names(self._fs, self._directory, self._begins_at)
 
     def _begin(self, names: list[SegmentName], space: str, seq: int) -> int:
         """The place of the segment that holds the record after a position, or else of the first that may hold a later

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,7 +88,10 @@ class JournalReader:
         return f"{self.root}/p{partition}"
 
     def segments(self, partition: int) -> list[Segment]:
-        return list_segments(self._fs, self.directory(partition))
+        return list_segments(self._fs, self.directory(partition), partial(self._begins_at, partition))
+
+    def _begins_at(self, partition: int) -> int:
+        return self.identity().pruned.get(partition, 0)
 
     def next_offset(self, partition: int) -> int:
         segments = self.segments(partition)
@@ -145,7 +149,7 @@ class JournalReader:
         segments = self.segments(partition)
         if segments and start < segments[0].name.first_offset:
             first = segments[0].name.first_offset
-            pruned = self.identity().pruned.get(partition, 0)
+            pruned = self._begins_at(partition)
             if first > pruned:
                 raise CorruptJournal(segments[0].data_path, pruned, f"records {pruned} to {first - 1} are missing")
             if start:
@@ -177,23 +181,29 @@ class JournalReader:
                 return
             except FileNotFoundError as gone:
                 if patience.is_over():
-                    directory = self.directory(self.partition_of(space))
-                    raise CorruptJournal(directory, 0, f"a file is missing: {gone}") from None
+                    raise self._missing(space, gone) from None
             except _Hole as hole:
                 where = f"seq {reached + 1} of {space!r}"
-                if is_first and self._begins_with(space, hole.entry.record.seq):
-                    raise PositionGone(f"{where} was pruned: the log goes on at {hole.entry.record.seq}") from None
+                begins_with = self._begins_with(space)
+                if begins_with is not None and begins_with > reached + 1:
+                    raise PositionGone(f"{where} was pruned: the log goes on at {begins_with}") from None
                 # Perhaps a segment was being sealed when the directory was listed.
                 if patience.is_over():
                     segment = hole.located.segment
                     raise CorruptJournal(segment.data_path, hole.entry.offset, f"{where} is missing") from None
 
-    def _begins_with(self, space: str, seq: int) -> bool:
-        """Whether what was before this record of a space has been pruned."""
-        if not self.identity().pruned.get(self.partition_of(space)):
-            return False
-        oldest = next(self._of(space).above(space, 0), None)
-        return oldest is not None and oldest.part.first_seq == seq
+    def _missing(self, space: str, gone: FileNotFoundError) -> CorruptJournal:
+        return CorruptJournal(self.directory(self.partition_of(space)), 0, f"a file is missing: {gone}")
+
+    def _begins_with(self, space: str) -> int | None:
+        """The first seq of a space that is left, where anything was pruned."""
+        if not self._begins_at(self.partition_of(space)):
+            return None
+        try:
+            oldest = next(self._of(space).above(space, 0), None)
+        except FileNotFoundError:  # it is being pruned just now: the next look tells
+            return None
+        return oldest.part.first_seq if oldest is not None else None
 
     def seq_before(self, space: str, micros: int) -> int:
         """The last seq of a space before a time, 0 where there is none."""
@@ -208,8 +218,7 @@ class JournalReader:
                 return int(pc.max(rows.column("seq").filter(earlier)).as_py())
             except FileNotFoundError as gone:
                 if patience.is_over():
-                    directory = self.directory(self.partition_of(space))
-                    raise CorruptJournal(directory, 0, f"a file is missing: {gone}") from None
+                    raise self._missing(space, gone) from None
 
     def follow(self, space: str, after: int = 0, *, poll: float = 0.1) -> Iterator[Entry | None]:
         """As :meth:`read`, and then what is written from now on; None whenever there is nothing new,
@@ -227,8 +236,14 @@ class JournalReader:
             return 0
         # Asked first, so that what is written meanwhile is not passed over.
         end = self.next_offset(self.partition_of(space))
-        located = next(self._of(space).above(space, after), None)
-        return end if located is None else located.entry.first_offset
+        patience = _Patience()
+        while True:
+            try:
+                located = next(self._of(space).above(space, after), None)
+                return end if located is None else located.entry.first_offset
+            except FileNotFoundError as gone:
+                if patience.is_over():
+                    raise self._missing(space, gone) from None
 
     def _rows(self, located: Located, space: str, after: int) -> pa.RecordBatch:
         """Of a batch those of a space above a position."""
@@ -245,7 +260,12 @@ class JournalReader:
     def positions(self, partition: int) -> Positions:
         found = self._positions.get(partition)
         if found is None:
-            made = Positions(self._fs, self.directory(partition), lambda size: self.on_read(size))
+            made = Positions(
+                self._fs,
+                self.directory(partition),
+                begins_at=partial(self._begins_at, partition),
+                on_read=lambda size: self.on_read(size),
+            )
             found = self._positions.setdefault(partition, made)
         return found
 

@@ -9,13 +9,14 @@ segment says which columns its batches have: those of its version.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import os
 import re
 import struct
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -145,9 +146,11 @@ def parse_index(data: bytes, number: int = 0) -> tuple[list[BatchEntry], Flaw | 
 # -- what there is --------------------------------------------------------------------------------
 
 
-def list_segments(filesystem: fs.FileSystem, directory: str) -> list[Segment]:
+def list_segments(
+    filesystem: fs.FileSystem, directory: str, begins_at: Callable[[], int] | None = None
+) -> list[Segment]:
     """The segments of a partition in order. Where a segment is there both as it was written and sealed, the sealed one
-    counts: its index comes last, so it is complete.
+    counts: its index comes last, so it is complete. ``begins_at`` tells the first offset that was not pruned.
 
     A directory is not listed at one moment. Whoever looks while a segment is sealed may see neither of its forms, and
     whoever looks again sees one. So a row of segments with a hole in it is looked at again before it is believed.
@@ -157,9 +160,19 @@ def list_segments(filesystem: fs.FileSystem, directory: str) -> list[Segment]:
         segments = list_once(filesystem, directory)
         abandoned = {id(segment) for segment in abandoned_in(segments)}
         segments = [segment for segment in segments if id(segment) not in abandoned]
-        if _is_whole(segments):
+        # Asked after the files, for it is written before the first of them goes.
+        begin = begins_at() if begins_at is not None else None
+        if begin is not None:
+            segments = segments[_pruned([segment.name for segment in segments], begin) :]
+        if _is_whole(segments, begin):
             break
     return segments
+
+
+def _pruned(names: list[SegmentName], begin: int) -> int:
+    """How many of these segments lie below the first offset that was not pruned: they are being removed."""
+    following = bisect.bisect_right(names, begin, key=lambda name: name.first_offset)
+    return max(0, following - 1)
 
 
 def list_once(filesystem: fs.FileSystem, directory: str) -> list[Segment]:
@@ -179,19 +192,33 @@ def list_once(filesystem: fs.FileSystem, directory: str) -> list[Segment]:
     return sorted(segments, key=lambda segment: segment.name.first_offset)
 
 
-def list_names(filesystem: fs.FileSystem, directory: str) -> list[SegmentName]:
-    """The segments of a partition in order, by their names alone: no index is read, however long the history is. One
-    that is being sealed may be missing."""
+def list_names(
+    filesystem: fs.FileSystem, directory: str, begins_at: Callable[[], int] | None = None
+) -> list[SegmentName]:
+    """The same by their names alone: no index is read, however long the history is. One in the middle may be missing,
+    when it is being sealed."""
+    for pause in _LOOKS:
+        time.sleep(pause)
+        names = sorted(_counting(_files(filesystem, directory)))
+        begin = begins_at() if begins_at is not None else None
+        if begin is not None:
+            names = names[_pruned(names, begin) :]
+        is_begun = begin is None or not names or names[0].first_offset <= begin
+        # The next one is begun before a segment is sealed.
+        if is_begun and not (names and names[-1].sealed):
+            break
+    return names
+
+
+def _files(filesystem: fs.FileSystem, directory: str) -> list[str]:
     if isinstance(filesystem, fs.LocalFileSystem):
         # Arrow asks for the size of every file.
         try:
-            files = os.listdir(directory)  # noqa: PTH208 - names, and no objects around them
+            return os.listdir(directory)  # noqa: PTH208 - names, and no objects around them
         except FileNotFoundError:
-            files = []
-    else:
-        selector = fs.FileSelector(directory, allow_not_found=True)
-        files = [info.base_name for info in filesystem.get_file_info(selector)]
-    return sorted(_counting(files))
+            return []
+    selector = fs.FileSelector(directory, allow_not_found=True)
+    return [info.base_name for info in filesystem.get_file_info(selector)]
 
 
 def _counting(files: Iterable[str]) -> Iterable[SegmentName]:
@@ -208,11 +235,11 @@ def _counting(files: Iterable[str]) -> Iterable[SegmentName]:
 _NO_INDEX = Flaw("the index of this segment is missing", is_missing=True)
 
 
-def _is_whole(segments: list[Segment]) -> bool:
-    """Nothing is missing between the first and the last, and the last is one that can be written to."""
+def _is_whole(segments: list[Segment], begin: int | None) -> bool:
+    """Nothing is missing before the first nor up to the last, and the last is one that can be written to."""
     if any(segment.flaw is not None and segment.flaw.is_missing for segment in segments):
         return False
-    if segments and segments[-1].name.sealed:
+    if segments and (segments[-1].name.sealed or (begin is not None and segments[0].name.first_offset > begin)):
         return False
     return all(
         # An index that is damaged is no matter of the moment.

@@ -28,6 +28,7 @@ from mewstream.journal.segments import (
     BatchEntry,
     Segment,
     SegmentName,
+    list_once,
     list_segments,
     open_segment,
     parse_index,
@@ -122,9 +123,15 @@ class Verification:
                 yield item
             else:
                 snapshots.append(item)
-        segments = list_segments(_LOCAL, str(directory))
-        # After them: pruning says so first, and then removes.
-        pruned = self._pruned(number)
+        pruned = 0
+
+        def begins_at() -> int:
+            nonlocal pruned
+            pruned = self._pruned(number)
+            return pruned
+
+        segments = list_segments(_LOCAL, str(directory), begins_at)
+        yield from self._left_from_pruning(number, directory)
         yield from _steady_strays(directory)
         if not segments:
             yield Problem("every segment is missing", str(directory), pruned)
@@ -142,10 +149,7 @@ class Verification:
         for segment in segments:
             self.segments += 1
             first = segment.name.first_offset
-            if first < expected and segment is segments[0]:
-                what = f"left from pruning, which ended before {expected}: the next start removes it"
-                yield Problem(what, segment.data_path, first, is_note=True)
-            elif first > expected:
+            if first > expected:
                 walk.has_holes = True
                 yield Problem(f"records {expected} to {first - 1} are missing", segment.data_path, expected)
             elif first < expected:
@@ -159,6 +163,13 @@ class Verification:
         if pruned and not any(pruned <= each.offset <= expected for each in snapshots):
             what = f"no sound snapshot from {pruned} on, where the journal begins: a start cannot know the state"
             yield Problem(what, str(directory))
+
+    def _left_from_pruning(self, number: int, directory: Path) -> Iterator[Problem]:
+        begins_at = self._pruned(number)
+        for segment in list_once(_LOCAL, str(directory)):
+            if segment.name.first_offset < begins_at and segment.next_offset <= begins_at and segment.batches:
+                what = f"left from pruning, which ended before {begins_at}: the next start removes it"
+                yield Problem(what, segment.data_path, segment.name.first_offset, is_note=True)
 
     def _pruned(self, number: int) -> int:
         try:
@@ -195,6 +206,10 @@ class Verification:
             spaces = {space: (state.seq, state.ts) for space, state in states.items()}
             yield _Snapshot(str(file), offset, spaces)
 
+    def _end(self, number: int) -> int:
+        segments = list_segments(_LOCAL, self._reader.directory(number))
+        return segments[-1].next_offset if segments else 0
+
     def _consumers(self) -> Iterator[Problem]:
         try:
             named = consumers(self._root)
@@ -206,7 +221,7 @@ class Verification:
                 file = str(self._root / "consumers" / f"{name}.json")
                 if number >= self.partitions:
                     yield Problem(f"consumer {name!r} reads partition {number}, which is not there", file)
-                elif offset > (end := self._reader.next_offset(number)):
+                elif offset > (end := self._end(number)):
                     what = f"consumer {name!r} is ahead of partition {number}, which ends at {end}"
                     yield Problem(what, file, offset)
 
@@ -230,7 +245,11 @@ class _Walk:
         opened = open_segment(_LOCAL, segment)
         if opened is None:
             self.has_holes = True
-            if not self._whole.was_pruned(self._number, segment):
+            if self._whole.was_pruned(self._number, segment):
+                # What follows is the beginning now.
+                self._positions.clear()
+                self._pruned = max(self._pruned, segment.next_offset)
+            else:
                 yield Problem("is missing, its index is there", segment.data_path, segment.name.first_offset)
             return
         segment, source = opened

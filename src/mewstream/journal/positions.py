@@ -213,8 +213,10 @@ class Positions:
                 return least
         begin = len(names)
         for place in range(len(names) - 1, least - 1, -1):
-            bounds = self.spaces_in(names[place]).bounds(space)
-            if bounds is not None and bounds[1] > seq:
+            spaces = self.spaces_in(names[place])
+            bounds = spaces.bounds(space)
+            # What could not be read may be of this space.
+            if spaces.has_damaged or (bounds is not None and bounds[1] > seq):
                 begin = place
             if bounds is not None and bounds[0] <= seq + 1:
                 break

@@ -1,4 +1,4 @@
-"""What those who poll the past cost one who comes back: a resume alone, and beside 40 requests for everything at a time.
+"""What those who poll the past cost one who comes back: a resume alone, and beside 40 requests for all there was.
 
 python benchmarks/history_reads.py [records]
 """

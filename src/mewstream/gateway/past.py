@@ -29,6 +29,7 @@ log = logging.getLogger("mewstream.gateway")
 _RECORDS_PER_MESSAGE = 4
 #: One page of history over HTTP: its reader asks again from where it ends. So much is looked at, and so much is told.
 MAX_PAGE_BYTES = 4 << 20
+_NOBODY = "nobody waits for it any more"
 
 
 class Past:
@@ -96,7 +97,7 @@ class Past:
         upto, size = after, 0
         for entry in itertools.islice(entries, most_records):
             if not is_wanted():
-                raise CannotResume("the connection is gone")
+                raise CannotResume(_NOBODY)
             upto = entry.record.seq
             size += entry.size
             if size > most_bytes:

@@ -48,7 +48,7 @@ class Recorder(Protocol):
     failing: bool
 
     def append(self, space: str, record: Record) -> int:
-        """Returns the bytes of its row, about; 0 where that is not known. Raises where it can never be recorded."""
+        """Returns the bytes of its JSON and its data; 0 where nobody knows. Raises where it can never be recorded."""
         ...
 
     def extend(self, space: str, block: FrameBlock, data_bytes: int) -> None: ...

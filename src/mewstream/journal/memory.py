@@ -24,7 +24,7 @@ class RecentRecords:
         self._bytes = 0
 
     def append(self, record: Record, size: int = 0) -> None:
-        """``size`` is that of its row in the journal, where somebody has measured it."""
+        """``size`` is that of its JSON, where somebody has measured it."""
         self._add(record, _weight(record, size))
 
     def extend(self, block: FrameBlock, data_bytes: int) -> None:

@@ -118,13 +118,18 @@ class Partition:
         return self._pending[0].count >= BATCH_ROWS or len(self._pending) > 1
 
     def append(self, space: str, epoch: str, record: Record) -> int:
-        """Returns the bytes that its row takes, about. Raises where it can never be written: nothing has changed."""
-        size = self._rows().append(space, epoch, record)
-        self._pending_bytes += size
+        """Returns the bytes of its detail and its data. Raises where it can never be written: nothing has changed."""
+        rows = self._rows()
+        before = rows.size
+        size = rows.append(space, epoch, record)
+        self._pending_bytes += rows.size - before
         return size
 
     def extend(self, space: str, epoch: str, block: FrameBlock, data_bytes: int) -> None:
-        self._pending_bytes += self._rows().extend(space, epoch, block, data_bytes)
+        rows = self._rows()
+        before = rows.size
+        rows.extend(space, epoch, block, data_bytes)
+        self._pending_bytes += rows.size - before
 
     def _rows(self) -> Rows:
         rows = self._pending[-1]

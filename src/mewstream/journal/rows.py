@@ -121,13 +121,13 @@ class Rows:
         """In bytes, about."""
 
     def append(self, space: str, epoch: str, record: Record) -> int:
-        """Returns the bytes that its row takes, about. Raises where it can never be written: nothing has changed."""
+        """Returns the bytes of its detail and its data. Raises where it can never be written: nothing has changed."""
         are_frames = type(record) is Frame and record.id is None
         if are_frames:
             detail, size = None, _frame_bytes(record, len(record.data))  # type: ignore[arg-type, attr-defined]
         else:
             detail = detail_of(record)
-            size = _ROW_BYTES + len(detail or "") + len(getattr(record, "data", b""))
+            size = len(detail or "") + len(getattr(record, "data", b""))
             if size > MAX_RECORD_BYTES:
                 raise RecordTooLarge(space, record.seq, name_of(record), size)
         run = self._runs[-1] if self._runs else None
@@ -138,22 +138,22 @@ class Rows:
         if run.details is not None:
             run.details.append(detail)
         self.count += 1
-        self.size += size
+        self.size += _ROW_BYTES + size
         return size
 
-    def extend(self, space: str, epoch: str, block: FrameBlock, data_bytes: int) -> int:
+    def extend(self, space: str, epoch: str, block: FrameBlock, data_bytes: int) -> None:
         """The same for many, whose data has so many bytes."""
         if len(block) < _WORTH_A_BLOCK:
-            return sum(self.append(space, epoch, frame) for frame in block.frames())
+            for frame in block.frames():
+                self.append(space, epoch, frame)
+            return
         run = self._runs[-1] if self._runs else None
         if type(run) is _BlockRun and run.goes_on_with(space, epoch, block):
             run.add(block)
         else:
             self._runs.append(_BlockRun(space, epoch, block))
-        size = data_bytes + len(block) * _frame_bytes(block, 0)
         self.count += len(block)
-        self.size += size
-        return size
+        self.size += data_bytes + len(block) * (_ROW_BYTES + _frame_bytes(block, 0))
 
     @property
     def last_ts(self) -> int:
@@ -169,10 +169,10 @@ class Rows:
 
 
 def _frame_bytes(frame: Frame | FrameBlock, data_bytes: int) -> int:
-    """What a raw frame takes. One whose set no record is known to have made repeats it."""
+    """Of the detail and the data of a raw frame. One whose set no record is known to have made repeats it."""
     if frame.readers is None or frame.readers_seq is not None:
-        return _ROW_BYTES + data_bytes
-    return _ROW_BYTES + data_bytes + sum(map(len, frame.readers)) + 3 * len(frame.readers)
+        return data_bytes
+    return data_bytes + sum(map(len, frame.readers)) + 3 * len(frame.readers)
 
 
 def _frame_blocks(offset: int, run: _BlockRun) -> pa.RecordBatch:

@@ -14,11 +14,11 @@ import pytest
 from making import PEOPLE, SPACE, QuickFiles, lively, memory_directory, open_journal
 from pyarrow import fs
 
-from mewstream.journal import segments
+from mewstream.journal import listing
 from mewstream.journal.errors import CorruptJournal, PositionGone
+from mewstream.journal.listing import list_once, list_segments
 from mewstream.journal.reader import JournalReader
 from mewstream.journal.retention import PrunePlan
-from mewstream.journal.segments import list_once, list_segments
 from mewstream.journal.verify import Verification
 from mewstream.pipeline.ranges import RangeReader
 from mewstream.protocol.records import EnvelopeAccepted
@@ -79,8 +79,8 @@ def looks(data: Path) -> dict[str, Callable[[], object]]:
     """Everything that looks at a whole partition."""
     reader, ranges = JournalReader(data / "journal"), RangeReader(LOCAL, str(data / "journal"))
 
-    def listing() -> None:
-        found = list_segments(LOCAL, str(data / "journal/p0"))
+    def listed() -> None:
+        found = reader.segments(0)
         assert not [segment.flaw for segment in found if segment.flaw is not None and not segment.is_torn]
         for before, after in itertools.pairwise(found):
             assert before.next_offset == after.name.first_offset
@@ -105,7 +105,7 @@ def looks(data: Path) -> dict[str, Callable[[], object]]:
         assert problems == []
 
     return {
-        "listing": listing,
+        "listing": listed,
         "reading": reading,
         "by offset": by_offset,
         "by range": by_range,
@@ -148,7 +148,7 @@ def test_one_look_alone_would_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
     whole = list_segments(LOCAL, directory)
     assert len(whole) > 4
     hidden = whole[2].name
-    real, seen = segments._counting, []
+    real, seen = listing._counting, []
 
     def blinking(files: object) -> object:
         """As if that segment were sealed while the first listing was under way."""
@@ -156,7 +156,7 @@ def test_one_look_alone_would_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
         seen.append(names)
         return [name for name in names if name != hidden] if len(seen) == 1 else names
 
-    monkeypatch.setattr(segments, "_counting", blinking)
+    monkeypatch.setattr(listing, "_counting", blinking)
     assert [segment for segment in list_once(LOCAL, directory) if segment.flaw is not None]
     seen.clear()
     assert list_segments(LOCAL, directory) == whole

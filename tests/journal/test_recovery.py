@@ -30,6 +30,7 @@ from making import (
     write,
 )
 
+from mewstream.journal import listing
 from mewstream.journal.errors import JournalError, JournalInUse, PositionGone
 from mewstream.journal.files import Files
 from mewstream.journal.local import LocalJournal
@@ -559,21 +560,19 @@ def test_sealing_under_a_reader_changes_nothing_for_it(tmp_path: Path) -> None:
 
 def test_listing_while_sealing_raises_no_other_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same between the listing of a directory and the reading of an index."""
-    from mewstream.journal import segments
-
     journal = open_journal(tmp_path, segment_bytes=SEGMENT, files=QUICK)
     made = lively(60).records
     write(journal, [(SPACE, record) for record in made])
     waiting = journal.segments_to_seal()
-    original = segments._read_segment
+    original = listing.read_segment
 
     def sealing_first(filesystem: object, directory: str, name: object) -> object:
-        monkeypatch.setattr(segments, "_read_segment", original)
+        monkeypatch.setattr(listing, "read_segment", original)
         for partition, each in waiting:
             partition.seal(each)
         return original(filesystem, directory, name)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(segments, "_read_segment", sealing_first)
+    monkeypatch.setattr(listing, "read_segment", sealing_first)
     try:
         assert records(tmp_path) == made
     finally:

@@ -22,10 +22,11 @@ from mewstream.cli.values import size_in_bytes, time_span
 from mewstream.gateway.identity import InvitedTokens
 from mewstream.journal.erase import ERASED, erase, refuse_damaged, survey
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
+from mewstream.journal.listing import open_segment
 from mewstream.journal.local import LocalJournal, snapshot_files
 from mewstream.journal.reader import JournalReader
 from mewstream.journal.retention import PrunePlan, Retention, consumers, plan_pruning
-from mewstream.journal.segments import Segment, open_segment, read_batch, schema_of
+from mewstream.journal.segments import Segment, read_batch, schema_of
 from mewstream.journal.verify import Verification, sound_snapshots
 from mewstream.protocol.times import rfc3339
 

@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from mewstream.journal.files import Files
+from mewstream.journal.listing import list_segments
 from mewstream.journal.local import LocalJournal, snapshot_files
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce
 from mewstream.journal.schema import SCHEMA
 from mewstream.journal.sealing import remove_segment, write_again
-from mewstream.journal.segments import Segment, SegmentName, list_segments
+from mewstream.journal.segments import Segment, SegmentName
 from mewstream.protocol.state import SpaceState
 
 ERASED = "erased"

@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.files import FileIdentity, Files
+from mewstream.journal.listing import abandoned_in, list_names, list_once
 from mewstream.journal.rows import Rows
 from mewstream.journal.schema import SCHEMA
 from mewstream.journal.sealing import compressed, remove_segment, spaces_in, write_again
@@ -24,12 +25,9 @@ from mewstream.journal.segments import (
     BatchEntry,
     Segment,
     SegmentName,
-    abandoned_in,
     entry_for,
-    list_names,
-    list_once,
-    list_segments,
     read_batch,
+    read_segment,
     schema_of,
 )
 from mewstream.protocol.records import FrameBlock, Record
@@ -413,10 +411,11 @@ class Partition:
         """Rewrite a full segment with large compressed batches. May run in a thread: the segment is
         written no more. A reader sees the old one or the new one, for the new index comes last.
         ``give_way`` is called before each large batch, for it may wait until there is nothing better to do."""
-        segments = {each.name: each for each in list_segments(_LOCAL, str(self.directory))}
-        segment = segments.get(name)
-        if segment is None:
+        if (self.directory / SegmentName(name.first_offset, sealed=True).index_file).exists():
             return
+        segment = read_segment(_LOCAL, str(self.directory), name)
+        if segment.flaw is not None and segment.flaw.is_missing:
+            return  # pruned meanwhile
 
         def after_giving_way(rows: pa.RecordBatch) -> pa.RecordBatch:
             give_way()
@@ -432,9 +431,9 @@ class Partition:
 
     def index_spaces(self, name: SegmentName) -> None:
         """Write beside a sealed segment what it holds of each space, where an older version did not."""
-        for segment in list_segments(_LOCAL, str(self.directory)):
-            if segment.name == name:
-                self._files.replace(self.directory / name.spaces_file, spaces_in(segment).encode())
+        segment = read_segment(_LOCAL, str(self.directory), name)
+        if segment.flaw is None:
+            self._files.replace(self.directory / name.spaces_file, spaces_in(segment).encode())
 
 
 def displacement(files: Files, path: Path, identity: FileIdentity) -> str | None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from mewstream.journal.errors import CorruptJournal
+from mewstream.journal.listing import list_names
 from mewstream.journal.schema import SCHEMA
 from mewstream.journal.segments import (
     ENTRY_BYTES,
@@ -28,7 +29,6 @@ from mewstream.journal.segments import (
     Flaw,
     Segment,
     SegmentName,
-    list_names,
     parse_index,
     read_batch,
     read_file,
@@ -186,13 +186,15 @@ class Positions:
         """The batches that hold records of a space above a position, in order; the first may have some below it.
         Raises :class:`FileNotFoundError` where a segment has just been sealed."""
         names = self._names()
-        for name in names[self._begin(names, space, seq) :]:
-            yield from self._located(name, self.spaces_in(name).parts_above(space, seq))
+        for listed in names[self._begin(names, space, seq) :]:
+            name, spaces = self._now(listed)
+            yield from self._located(name, spaces.parts_above(space, seq))
 
     def before(self, space: str, micros: int) -> Located | None:
         """The batch that holds the last record of a space before a time; None where there is no such record."""
-        for name in reversed(self._names()):
-            part = self.spaces_in(name).part_before(space, micros)
+        for listed in reversed(self._names()):
+            name, spaces = self._now(listed)
+            part = spaces.part_before(space, micros)
             if part is not None:
                 return next(self._located(name, iter((part,))))
         return None
@@ -208,12 +210,12 @@ class Positions:
         # Each record of a space takes a place in the partition, so its offset is never below its seq less one.
         least = max(0, bisect.bisect_right(names, seq, key=lambda name: name.first_offset) - 1)
         if names:
-            bounds = self.spaces_in(names[least]).bounds(space)
+            bounds = self._now(names[least])[1].bounds(space)
             if bounds is not None and bounds[0] <= seq + 1 <= bounds[1]:
                 return least
         begin = len(names)
         for place in range(len(names) - 1, least - 1, -1):
-            spaces = self.spaces_in(names[place])
+            _, spaces = self._now(names[place])
             bounds = spaces.bounds(space)
             # What could not be read may be of this space.
             if spaces.has_damaged or (bounds is not None and bounds[1] > seq):
@@ -231,6 +233,16 @@ class Positions:
                 yield Located(segment, _entry(index, part.batch, segment), first, part)
 
     # -- what is in a segment ---------------------------------------------------------------------
+
+    def _now(self, name: SegmentName) -> tuple[SegmentName, SegmentSpaces]:
+        """A segment that was listed, in the form that it has by now, and what it holds."""
+        try:
+            return name, self.spaces_in(name)
+        except FileNotFoundError:
+            if name.sealed:
+                raise
+            name = SegmentName(name.first_offset, sealed=True)
+            return name, self.spaces_in(name)
 
     def spaces_in(self, name: SegmentName) -> SegmentSpaces:
         """Of a segment that is still written, all that is committed by now."""

@@ -6,6 +6,7 @@ tail that is being written is read like everything else.
 
 from __future__ import annotations
 
+import itertools
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,17 +20,11 @@ from pyarrow import fs
 
 from mewstream.journal.errors import CorruptJournal, JournalError, PositionGone
 from mewstream.journal.identity import IDENTITY_FILE, Identity, parse_identity
+from mewstream.journal.listing import list_segments
 from mewstream.journal.positions import Located, Positions
 from mewstream.journal.reader_sets import ReaderSets
 from mewstream.journal.schema import Entry, decode
-from mewstream.journal.segments import (
-    BatchEntry,
-    Segment,
-    list_segments,
-    read_batch,
-    read_file,
-    schema_of,
-)
+from mewstream.journal.segments import BatchEntry, Segment, read_batch, read_file, schema_of
 from mewstream.protocol.records import Frame
 
 __all__ = ["ATTEMPTS", "IDENTITY_FILE", "Batch", "Identity", "JournalReader", "partition_of"]
@@ -171,39 +166,42 @@ class JournalReader:
         patience = _Patience()
         while True:
             try:
-                for located in self._of(space).above(space, reached):
-                    for entry in decode(self._rows(located, space, reached)):
+                for segment, rows in self._rows_above(space, reached):
+                    for entry in decode(rows):
                         if entry.record.seq != reached + 1 and (reached or not is_first):
-                            raise _Hole(located, entry)
+                            raise _Hole(segment, entry)
                         reached, is_first = entry.record.seq, False
                         patience.renew()
                         yield self._with_readers(entry) if with_readers else entry
                 return
             except FileNotFoundError as gone:
+                self._refuse_pruned(space, reached)
                 if patience.is_over():
                     raise self._missing(space, gone) from None
             except _Hole as hole:
-                where = f"seq {reached + 1} of {space!r}"
-                begins_with = self._begins_with(space)
-                if begins_with is not None and begins_with > reached + 1:
-                    raise PositionGone(f"{where} was pruned: the log goes on at {begins_with}") from None
+                self._refuse_pruned(space, reached)
                 # Perhaps a segment was being sealed when the directory was listed.
                 if patience.is_over():
-                    segment = hole.located.segment
-                    raise CorruptJournal(segment.data_path, hole.entry.offset, f"{where} is missing") from None
+                    what = f"seq {reached + 1} of {space!r} is missing"
+                    raise CorruptJournal(hole.segment.data_path, hole.entry.offset, what) from None
 
     def _missing(self, space: str, gone: FileNotFoundError) -> CorruptJournal:
         return CorruptJournal(self.directory(self.partition_of(space)), 0, f"a file is missing: {gone}")
 
-    def _begins_with(self, space: str) -> int | None:
-        """The first seq of a space that is left, where anything was pruned."""
-        if not self._begins_at(self.partition_of(space)):
-            return None
-        try:
-            oldest = next(self._of(space).above(space, 0), None)
-        except FileNotFoundError:  # it is being pruned just now: the next look tells
-            return None
-        return oldest.part.first_seq if oldest is not None else None
+    def _refuse_pruned(self, space: str, after: int) -> None:
+        """Raise :class:`PositionGone` where what came after a position was pruned."""
+        if not after or not self._begins_at(self.partition_of(space)):
+            return
+        for _ in range(ATTEMPTS):
+            try:
+                oldest = next(self._of(space).above(space, 0), None)
+            except FileNotFoundError:
+                continue  # it is being pruned just now
+            if oldest is not None and oldest.part.first_seq > after + 1:
+                raise PositionGone(
+                    f"seq {after + 1} of {space!r} was pruned: the log goes on at {oldest.part.first_seq}"
+                )
+            return
 
     def seq_before(self, space: str, micros: int) -> int:
         """The last seq of a space before a time, 0 where there is none."""
@@ -213,7 +211,8 @@ class JournalReader:
                 located = self._of(space).before(space, micros)
                 if located is None:
                     return 0
-                rows = self._rows(located, space, 0)
+                with self._fs.open_input_file(located.segment.data_path) as source:
+                    rows = self._rows(source, located, space, 0)
                 earlier = pc.less(rows.column("ts").cast(pa.int64()), micros)
                 return int(pc.max(rows.column("seq").filter(earlier)).as_py())
             except FileNotFoundError as gone:
@@ -245,11 +244,19 @@ class JournalReader:
                 if patience.is_over():
                     raise self._missing(space, gone) from None
 
-    def _rows(self, located: Located, space: str, after: int) -> pa.RecordBatch:
+    def _rows_above(self, space: str, seq: int) -> Iterator[tuple[Segment, pa.RecordBatch]]:
+        """The rows of a space above a position, batch by batch. A file stays open while it is needed."""
+        located = self._of(space).above(space, seq)
+        for _, batches in itertools.groupby(located, key=lambda batch: batch.segment.name):
+            first = next(batches)
+            with self._fs.open_input_file(first.segment.data_path) as source:
+                for batch in itertools.chain((first,), batches):
+                    yield batch.segment, self._rows(source, batch, space, seq)
+
+    def _rows(self, source: pa.NativeFile, located: Located, space: str, after: int) -> pa.RecordBatch:
         """Of a batch those of a space above a position."""
-        with self._fs.open_input_file(located.segment.data_path) as source:
-            schema = schema_of(source, located.segment, located.first)
-            rows = read_batch(source, located.segment, located.entry, schema)
+        schema = schema_of(source, located.segment, located.first)
+        rows = read_batch(source, located.segment, located.entry, schema)
         self.on_read(located.entry.length)
         wanted = pc.and_(pc.equal(rows.column("space"), space), pc.greater(rows.column("seq"), after))
         return rows.filter(wanted)
@@ -302,7 +309,7 @@ class _Patience:
 class _Hole(Exception):
     """A record is missing before this one."""
 
-    def __init__(self, located: Located, entry: Entry) -> None:
+    def __init__(self, segment: Segment, entry: Entry) -> None:
         super().__init__(entry.record.seq)
-        self.located = located
+        self.segment = segment
         self.entry = entry

@@ -9,14 +9,9 @@ segment says which columns its batches have: those of its version.
 
 from __future__ import annotations
 
-import bisect
-import itertools
-import os
-import re
 import struct
-import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -28,16 +23,12 @@ from mewstream.journal.schema import SCHEMA, conform, schema_in
 _ENTRY = struct.Struct(">QQQQqI")
 _CHECK = struct.Struct(">I")
 ENTRY_BYTES = _ENTRY.size + _CHECK.size
-_INDEX = re.compile(r"(\d{20})(\.sealed)?\.index\Z")
-_DATA = re.compile(r"(\d{20})\.arrow\Z")
 
 HEADER = SCHEMA.serialize().to_pybytes()
 """What every segment that is written now begins with."""
 
 #: A header is smaller, whatever version of Arrow wrote it.
 _MAX_HEADER_BYTES = 1 << 20
-#: Seconds before each look at a directory in which segments are being sealed. What is missing in all of them is gone.
-_LOOKS = (0.0, 0.0, 0.002, 0.01, 0.05)
 
 
 class BatchEntry(NamedTuple):
@@ -83,6 +74,9 @@ class Flaw(NamedTuple):
     is_torn: bool = False
     """It ends in half an entry."""
     is_missing: bool = False
+
+
+NO_INDEX = Flaw("the index of this segment is missing", is_missing=True)
 
 
 class Segment(NamedTuple):
@@ -143,125 +137,12 @@ def parse_index(data: bytes, number: int = 0) -> tuple[list[BatchEntry], Flaw | 
     return entries, None
 
 
-# -- what there is --------------------------------------------------------------------------------
-
-
-def list_segments(
-    filesystem: fs.FileSystem, directory: str, begins_at: Callable[[], int] | None = None
-) -> list[Segment]:
-    """The segments of a partition in order. Where a segment is there both as it was written and sealed, the sealed one
-    counts: its index comes last, so it is complete. ``begins_at`` tells the first offset that was not pruned.
-
-    A directory is not listed at one moment. Whoever looks while a segment is sealed may see neither of its forms, and
-    whoever looks again sees one. So a row of segments with a hole in it is looked at again before it is believed.
-    """
-    for pause in _LOOKS:
-        time.sleep(pause)
-        segments = list_once(filesystem, directory)
-        abandoned = {id(segment) for segment in abandoned_in(segments)}
-        segments = [segment for segment in segments if id(segment) not in abandoned]
-        # Asked after the files, for it is written before the first of them goes.
-        begin = begins_at() if begins_at is not None else None
-        if begin is not None:
-            segments = segments[_pruned([segment.name for segment in segments], begin) :]
-        if _is_whole(segments, begin):
-            break
-    return segments
-
-
-def _pruned(names: list[SegmentName], begin: int) -> int:
-    """How many of these segments lie below the first offset that was not pruned: they are being removed."""
-    following = bisect.bisect_right(names, begin, key=lambda name: name.first_offset)
-    return max(0, following - 1)
-
-
-def list_once(filesystem: fs.FileSystem, directory: str) -> list[Segment]:
-    """The same at one look, those included that were begun and given up."""
-    infos = {
-        info.base_name: info for info in filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
-    }
-    names = {name.first_offset: name for name in _counting(infos)}
-    orphans = {
-        int(match[1])
-        for file, info in infos.items()
-        # Data without an index: one that was just begun has nothing but a header in it.
-        if (match := _DATA.match(file)) and int(match[1]) not in names and info.size > len(HEADER)
-    }
-    segments = [_read_segment(filesystem, directory, name) for name in names.values()]
-    segments += [Segment(directory, SegmentName(first, sealed=False), [], _NO_INDEX) for first in orphans]
-    return sorted(segments, key=lambda segment: segment.name.first_offset)
-
-
-def list_names(
-    filesystem: fs.FileSystem, directory: str, begins_at: Callable[[], int] | None = None
-) -> list[SegmentName]:
-    """The same by their names alone: no index is read, however long the history is. One in the middle may be missing,
-    when it is being sealed."""
-    for pause in _LOOKS:
-        time.sleep(pause)
-        names = sorted(_counting(_files(filesystem, directory)))
-        begin = begins_at() if begins_at is not None else None
-        if begin is not None:
-            names = names[_pruned(names, begin) :]
-        is_begun = begin is None or not names or names[0].first_offset <= begin
-        # The next one is begun before a segment is sealed.
-        if is_begun and not (names and names[-1].sealed):
-            break
-    return names
-
-
-def _files(filesystem: fs.FileSystem, directory: str) -> list[str]:
-    if isinstance(filesystem, fs.LocalFileSystem):
-        # Arrow asks for the size of every file.
-        try:
-            return os.listdir(directory)  # noqa: PTH208 - names, and no objects around them
-        except FileNotFoundError:
-            return []
-    selector = fs.FileSelector(directory, allow_not_found=True)
-    return [info.base_name for info in filesystem.get_file_info(selector)]
-
-
-def _counting(files: Iterable[str]) -> Iterable[SegmentName]:
-    """Of the files of a partition those segments that count."""
-    names: dict[int, SegmentName] = {}
-    for file in files:
-        if match := _INDEX.match(file):
-            name = SegmentName(int(match[1]), match[2] is not None)
-            if name.sealed or name.first_offset not in names:
-                names[name.first_offset] = name
-    return names.values()
-
-
-_NO_INDEX = Flaw("the index of this segment is missing", is_missing=True)
-
-
-def _is_whole(segments: list[Segment], begin: int | None) -> bool:
-    """Nothing is missing before the first nor up to the last, and the last is one that can be written to."""
-    if any(segment.flaw is not None and segment.flaw.is_missing for segment in segments):
-        return False
-    if segments and (segments[-1].name.sealed or (begin is not None and segments[0].name.first_offset > begin)):
-        return False
-    return all(
-        # An index that is damaged is no matter of the moment.
-        before.flaw is not None or before.next_offset == after.name.first_offset
-        for before, after in itertools.pairwise(segments)
-    )
-
-
-def abandoned_in(segments: list[Segment]) -> list[Segment]:
-    """Empty ones that were begun and could not be finished, while the one before went on."""
-    return [
-        after
-        for before, after in itertools.pairwise(segments)
-        if not after.batches and after.flaw is None and after.name.first_offset < before.next_offset
-    ]
-
-
-def _read_segment(filesystem: fs.FileSystem, directory: str, name: SegmentName) -> Segment:
+def read_segment(filesystem: fs.FileSystem, directory: str, name: SegmentName) -> Segment:
+    """One segment, as its index describes it."""
     try:
         data = read_file(filesystem, f"{directory}/{name.index_file}")
     except FileNotFoundError:
-        return Segment(directory, name, [], _NO_INDEX)  # sealed or pruned since it was listed
+        return Segment(directory, name, [], NO_INDEX)  # sealed or pruned since it was listed
     batches, flaw = parse_index(data)
     if batches and batches[0].first_offset != name.first_offset:
         batches, flaw = [], Flaw(f"its name does not fit its content, which begins at {batches[0].first_offset}")
@@ -302,21 +183,6 @@ def schema_of(source: Source, segment: Segment, first: BatchEntry) -> pa.Schema:
             _schemas.clear()
         _schemas[key] = schema
     return schema
-
-
-def open_segment(filesystem: fs.FileSystem, segment: Segment) -> tuple[Segment, pa.NativeFile] | None:
-    """A segment and its data, in its other form where it was sealed meanwhile; None where it was pruned, or is
-    missing."""
-    for _ in _LOOKS:
-        try:
-            return segment, filesystem.open_input_file(segment.data_path)
-        except FileNotFoundError:
-            first = segment.name.first_offset
-            found = [each for each in list_segments(filesystem, segment.directory) if each.name.first_offset == first]
-            if not found:
-                return None
-            segment = found[0]
-    return None
 
 
 def read_batch(

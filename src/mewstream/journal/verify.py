@@ -18,23 +18,14 @@ from pyarrow import fs
 
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.identity import IDENTITY_FILE, Identity
+from mewstream.journal.listing import list_once, list_segments, open_segment
 from mewstream.journal.local import read_snapshot, snapshot_files
 from mewstream.journal.positions import SegmentSpaces
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce, changes_in
 from mewstream.journal.retention import consumers
 from mewstream.journal.schema import Entry
-from mewstream.journal.segments import (
-    BatchEntry,
-    Segment,
-    SegmentName,
-    list_once,
-    list_segments,
-    open_segment,
-    parse_index,
-    read_batch,
-    schema_of,
-)
+from mewstream.journal.segments import BatchEntry, Segment, SegmentName, parse_index, read_batch, schema_of
 
 _LOCAL = fs.LocalFileSystem()
 _PARTITION = re.compile(r"p(\d+)\Z")

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from mewstream.journal.errors import CorruptJournal, PositionGone
+from mewstream.journal.listing import list_names
 from mewstream.journal.reader import ATTEMPTS, Identity, JournalReader
 from mewstream.journal.segments import (
     ENTRY_BYTES,
     BatchEntry,
     Segment,
     SegmentName,
-    list_names,
     parse_index,
     read_batch,
     read_file,
@@ -187,8 +187,14 @@ class RangeReader:
         return list_names(self._fs, self._reader.directory(partition))
 
     def _index(self, partition: int, name: SegmentName) -> _Index:
+        """In the form that the segment has by now."""
         directory = self._reader.directory(partition)
-        return _Index(directory, name, read_file(self._fs, f"{directory}/{name.index_file}"))
+        try:
+            return _Index(directory, name, read_file(self._fs, f"{directory}/{name.index_file}"))
+        except FileNotFoundError:
+            if name.sealed:
+                raise
+            return self._index(partition, SegmentName(name.first_offset, sealed=True))
 
     # -- when it is not there ---------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import itertools
 import json
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,20 @@ def space_config(
     *participants: str,
     space: str = "demo",
     capabilities: dict[str, list[Any]] | None = None,
+    always_here: Collection[str] = (),
     **sections: Any,
 ) -> dict[str, Any]:
-    """A space.yaml: everyone may do everything, unless ``capabilities`` says otherwise."""
+    """A space.yaml: everyone may do everything, unless ``capabilities`` says otherwise. Those who are ``always_here``
+    need no socket, and may poll from the start."""
     return {
         "space": {"id": space, "name": space},
         "participants": {
-            id: {"tokens": [token_of(id)], "capabilities": (capabilities or {}).get(id, [{"kind": "*"}])}
-            for id in participants
+            id: {
+                "tokens": [token_of(id)],
+                "capabilities": (capabilities or {}).get(id, [{"kind": "*"}]),
+                **({"auto_connect": True} if id in always_here else {}),
+            }
+            for id in (*participants, *always_here)
         },
         **sections,
     }

@@ -482,6 +482,8 @@ async def test_a_gateway_that_never_answers() -> None:
 
 
 async def test_the_end(gateway: GatewayProcess) -> None:
+    async with enter(gateway, "bob"):
+        pass  # what comes after one's first visit can be asked for
     async with enter(gateway, "ann") as ann:
         stream = await ann.open_stream()
         for number in range(500):

@@ -811,9 +811,11 @@ class TestFloodOfRefusals:
             await raw.read_all()
             await oscar.receive("system/presence", event="leave")
             since = {"since": str(raw.got[0].json["payload"]["seq"])}
+            again = await join(gateway, "mallory")
             _, answer = await gateway.http(
                 "GET", "/participants/mallory/messages", "mallory", space="demo", params=since
             )
+            await again.close()
             counts = [
                 each["payload"].get("count", 1)
                 for each in answer["messages"]

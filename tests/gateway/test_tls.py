@@ -144,7 +144,7 @@ class TestFront:
     async def test_an_upgrade_after_requests_and_large_answers(
         self, gateway: GatewayProcess, certificates: Certificates
     ) -> None:
-        bob = await enter(gateway, certificates, "bob")
+        alice, bob = [await enter(gateway, certificates, each) for each in ("alice", "bob")]
         stream = await bob.open_stream()
         for _ in range(5):
             await bob.frame(stream, "x" * 900_000)
@@ -159,6 +159,7 @@ class TestFront:
                     assert len((await response.json())["messages"]) > 4
             async with session.ws_connect(f"{base}/ws") as ws:
                 assert (await ws.receive_json())["kind"] == "system/welcome"
+        await alice.close()
 
 
 class TestMistakes:

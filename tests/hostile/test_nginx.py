@@ -141,7 +141,7 @@ def _free_port() -> int:
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[GatewayProcess]:
     config = space_config(*PEOPLE, gateway={"drain_seconds": 0}, mewstream={"limits": {"message_bytes": MESSAGE_BYTES}})
-    config["participants"][ODD] = {"tokens": ["odd"], "capabilities": [{"kind": "*"}]}
+    config["participants"][ODD] = {"tokens": ["odd"], "capabilities": [{"kind": "*"}], "auto_connect": True}
     with running_gateway(config) as gateway:
         yield gateway
 

@@ -22,7 +22,8 @@ import pyarrow as pa
 from mewstream.journal.files import Files
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
-from mewstream.journal.schema import Entry, Rows
+from mewstream.journal.rows import Rows
+from mewstream.journal.schema import Entry
 from mewstream.journal.segments import parse_index
 from mewstream.protocol import commands
 from mewstream.protocol.decide import decide

@@ -22,6 +22,7 @@ from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
+from mewstream.gateway.history_reads import HistoryReads
 from mewstream.gateway.refusal_flood import RefusalFlood
 from mewstream.gateway.space import Space
 from mewstream.journal import partition as partition_module
@@ -226,7 +227,7 @@ async def test_a_sync_fails_while_a_segment_is_rolled(tmp_path: Path, monkeypatc
     files = ForgetfulFiles()
     driven = Driven(tmp_path, files, segment_bytes=4000, flush_interval=60)
     # Sealing comes later, and beside the loop: the power may fail before it does.
-    driven.recorder._seal = lambda: None  # type: ignore[method-assign]
+    driven.recorder.upkeep.seal = lambda: None  # type: ignore[method-assign]
     script = Script().begin()
     partition = driven.journal.partitions[0]
     acknowledged = asyncio.Event()
@@ -436,6 +437,7 @@ def make_space(driven: Driven, *people: str) -> Space:
         recovered=driven.journal.recover().get(SPACE),
         metrics=driven.metrics.space(SPACE),
         history=SpaceHistory(SPACE, None, None),
+        reads=HistoryReads(asyncio.get_running_loop()),
         mint_token=lambda participant: f"token-{participant}",
         connection_url="ws://x",
     )

@@ -14,7 +14,8 @@ from faults import CHAT_ONLY, FAULTS, planted
 from journals import POSITION_FORMAT, Play, lively, rows_of
 from pyspark.sql import Row, SparkSession
 
-from mewstream.journal.schema import SCHEMA, Rows
+from mewstream.journal.rows import Rows
+from mewstream.journal.schema import SCHEMA
 from mewstream.pipeline import audit, tables
 from mewstream.protocol import kinds
 from mewstream.protocol.records import SpaceStarted

@@ -66,6 +66,8 @@ _MAY_BE_ZERO = frozenset(
 )
 _MAX_RATE = 1e12
 MAX_PARTITIONS = 256
+#: A record may hold a message twice, with half of its characters escaped, and must stay below what a journal can hold.
+MAX_MESSAGE_BYTES = 64 << 20
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"", "false", "0", "no", "off"})
 
@@ -401,6 +403,8 @@ def _settings(at: YamlValue | None, kind: type[_Settings]) -> _Settings:
             least = 0 if key in _MAY_BE_ZERO else 1
             if not least <= value < 2**53:
                 expected = f"a whole number of at least {least} and below 2^53"
+            elif key == "message_bytes" and value > MAX_MESSAGE_BYTES:
+                expected = f"at most {MAX_MESSAGE_BYTES}: more could not be recorded"
         elif isinstance(value, float) and not (math.isfinite(value) and 0 <= value <= most):
             expected = f"a number of at least 0 and at most {most:g}"
         if expected:

@@ -140,15 +140,17 @@ class HttpApi:
     async def get_messages(self, request: Request) -> Response:
         """What was sent since ``since``: a position (``seq``) or an RFC 3339 time."""
         space, participant = self._authenticate(request, request.params["id"])
+        _require_presence(space, participant)
         request.promise = self._unsent.promise(space.id, participant)
         since = request.query.get("since", "0")
         if since.isdecimal() and len(since) < 19:
             after = int(since)
         elif (micros := parse_rfc3339(since)) is not None:
-            after = await space.position_at(micros)
+            after = await space.position_at(participant, micros)
         else:
             raise ValidationFailed(f"since is {since[:40]!r}, expected a seq or an RFC 3339 time")
         messages, position = await space.messages_since(participant, after, MAX_MESSAGES)
+        _require_presence(space, participant)  # it may have been sent away while this was read
         head = encode_json({"epoch": space.state.epoch, "seq": position})[:-1]
         return _listing(head + b",", "messages", messages, None)
 
@@ -179,6 +181,12 @@ class HttpApi:
                 del self._throttles[next(iter(self._throttles))]
             throttle = self._throttles[key] = Throttle(self._gateway.loop, None, space.config.limits)
         return throttle
+
+
+def _require_presence(space: Space, participant: str) -> None:
+    """Who is not here is told nothing: neither who has not come yet, nor who has left or was sent away."""
+    if not space.state.is_present(participant):
+        raise HttpError(403, Unauthorized("you are not in this space: join it first, messages are for those who are"))
 
 
 # -- answers --------------------------------------------------------------------------------------

@@ -30,7 +30,16 @@ class Metrics:
         self.http_timeouts = self._counter("http_timeouts", "HTTP connections whose time was over, by phase", ["phase"])
         self.closes = self._counter("closes", "Connections that the gateway closed, by reason", ["reason"])
         self.journal_failing = self._gauge("journal_failing", "1 while the journal cannot be written", [])
+        self._history_batches = self._counter(
+            "history_batches_read", "Batches of the journal read to tell participants what was", []
+        )
+        self._history_bytes = self._counter("history_bytes_read", "Bytes of those, as they are on the disk", [])
         self.unsent = self._gauge("unsent_bytes", "Bytes waiting for connections that are behind", [])
+
+    def history_read(self, size: int) -> None:
+        """A batch of the journal was read for somebody; called in any thread."""
+        self._history_batches.inc()
+        self._history_bytes.inc(size)
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
         return Counter(f"mewstream_{name}", text, labels, registry=self.registry)
@@ -69,9 +78,10 @@ class SpaceMetrics:
         self._frame_bytes += size
         self._deliveries += count * recipients
 
-    def record(self, record: Record) -> None:
+    def record(self, record: Record, *, is_sum: bool) -> None:
+        """``is_sum``: of refusals that were counted as they came, as those of frames always are."""
         self._metrics.records.labels(self._space, type(record).__struct_config__.tag).inc()
-        if isinstance(record, Refused) and record.kind != "frame":
+        if isinstance(record, Refused) and record.kind != "frame" and not is_sum:
             self.refused(record.code)
 
     def refused(self, code: str) -> None:

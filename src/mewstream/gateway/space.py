@@ -7,7 +7,6 @@ whichever transport it came: the socket and HTTP share one code path.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, FrameParcel, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
+from mewstream.gateway.history_reads import HistoryReads
 from mewstream.gateway.invitations import Invitations
 from mewstream.gateway.joining import JoinRefused, Resume
 from mewstream.gateway.lately import LatelySeen
@@ -26,7 +26,8 @@ from mewstream.gateway.outbound import Drop
 from mewstream.gateway.past import Past
 from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.refusal_flood import RefusalFlood
-from mewstream.gateway.resume import CannotResume, Missed, tell_again
+from mewstream.gateway.resume import CannotResume, Epochs, Missed, Viewer, tell_again
+from mewstream.gateway.unrecorded import UnrecordedRefusals
 from mewstream.gateway.welcomes import Welcomes
 from mewstream.gateway.wsframes import header
 from mewstream.protocol import commands, frames, kinds
@@ -95,6 +96,7 @@ class Space:
         recovered: SpaceState | None,
         metrics: SpaceMetrics,
         history: SpaceHistory,
+        reads: HistoryReads,
         mint_token: Callable[[str], str],
         connection_url: str,
     ) -> None:
@@ -105,7 +107,10 @@ class Space:
         self.metrics = metrics
         self._loop = loop
         self._recorder = recorder
-        self._past = Past(config.id, recorder, loop)
+        self._past = Past(config.id, recorder, reads)
+        self._unrecorded = UnrecordedRefusals()
+        self._is_summing_up = False
+        recorder.on_recovery(self._record_refusals)
         self._history_log = history
         self._invitations = Invitations(mint_token, connection_url)
         self._outbox = Outbox(loop, config.delivery.flush_bytes, lambda done: recorder.commit(self.id, done))
@@ -266,6 +271,13 @@ class Space:
             )
         )
 
+    def report_refusals(self, refuse: commands.Refuse) -> None:
+        """A flood of the same refusal, summed up."""
+        if self._recorder.failing:
+            self._unrecorded.add(refuse)
+        else:
+            self.handle(refuse)
+
     def report_drops(self, participant: str, drops: dict[str, Drop]) -> None:
         """Frames that a slow reader did not get: a record, a metric, and a notice to that reader."""
         if self._recorder.failing:
@@ -291,6 +303,8 @@ class Space:
             self._timer.cancel()
             self._timer = None
         self._outbox.flush()
+        if len(self._unrecorded):
+            log.error("%s: %d refusals could not be recorded", self.id, len(self._unrecorded))
 
     async def committed(self, decision: Decision) -> bool:
         """Wait until a decision is as safe as was asked for. False: the journal cannot be written, and
@@ -313,18 +327,23 @@ class Space:
         return True
 
     def _unavailable(self, command: commands.Command) -> Decision:
-        """The journal cannot be written, so nothing may happen. Nothing is recorded of this either."""
+        """The journal cannot be written, so nothing may happen. The refusal is counted, and recorded in a sum later."""
         if not isinstance(command, commands.Send | commands.SendFrame | commands.Refuse):
             return Decision([])
         flaw = _cannot_record()
         envelope = command.envelope if isinstance(command, commands.Send) else None
         id = command.id if isinstance(command, commands.Refuse) else envelope.id if envelope is not None else None
+        kind = envelope.kind if envelope is not None else "frame"
+        if isinstance(command, commands.Refuse):
+            kind = command.kind
+        summed = commands.Refuse(command.sender, kind, flaw.code, flaw.message, flaw.http_status)
+        is_first = self._unrecorded.add(summed)
         refused = Refused(
             self.state.seq,
             self._clock(),
             None,
             sender=command.sender,
-            kind=envelope.kind if envelope is not None else "frame",
+            kind=kind,
             code=flaw.code,
             message=flaw.message,
             http_status=flaw.http_status,
@@ -332,11 +351,20 @@ class Space:
         )
         self.metrics.refused(flaw.code)
         member = self.members.get(command.sender)
-        if member is not None and (id is not None or envelope is not None or member.flood.is_first(refused, 0)):
+        if member is not None and (id is not None or envelope is not None or is_first):
             self._send_unrecorded(member, render(self.id, self.state.epoch, refused), refused)
             if refused.kind == kinds.INVITE:
                 self._send_unrecorded(member, self._refused_ack(refused), refused)
         return Decision([refused])
+
+    def _record_refusals(self) -> None:
+        """The journal can be written again: what was refused meanwhile is recorded, and told."""
+        self._is_summing_up = True
+        try:
+            for refuse in self._unrecorded.take():
+                self.report_refusals(refuse)
+        finally:
+            self._is_summing_up = False
 
     def _send_unrecorded(self, member: Member, body: bytes | None, refused: Refused) -> None:
         """Past the outbox, which waits for the journal."""
@@ -346,19 +374,19 @@ class Space:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def missed(self, participant: str, resume: Resume) -> Missed | CannotResume:
+    async def missed(self, participant: str, resume: Resume, is_wanted: Callable[[], bool]) -> Missed | CannotResume:
         """What a participant has missed since a position."""
-        return await self._past.missed(self.state, participant, resume)
+        return await self._past.missed(self.state, participant, resume, is_wanted)
 
     async def messages_since(self, participant: str, after: int, limit: int) -> tuple[list[bytes], int]:
         """What a participant would have got since a position, oldest first, and where that ends.
         Nothing is shown that is not recorded yet."""
-        recorded = await self.committed(Decision([]))
+        recorded = not self._recorder.failing and await self.committed(Decision([]))
         return await self._past.messages_since(self.state, participant, after, limit, from_memory=recorded)
 
-    async def position_at(self, micros: int) -> int:
-        """The last position before a time."""
-        return await self._past.position_at(micros)
+    async def position_at(self, participant: str, micros: int) -> int:
+        """The last position before a time, for a participant that asks."""
+        return await self._past.position_at(participant, micros)
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -377,8 +405,8 @@ class Space:
 
     def _record(self, record: Record) -> None:
         self._check_next(record.seq)
-        self._recorder.append(self.id, record)
-        self._past.append(record)
+        size = self._recorder.append(self.id, record)
+        self._past.append(record, size)
         apply(self.state, record)
 
     def _check_next(self, seq: int) -> None:
@@ -445,10 +473,11 @@ class Space:
         if not isinstance(missed, Missed):
             self.welcome(member, {"recovered": False, "reason": missed.reason} if missed is not None else None)
             return
-        told = [
+        viewer, epochs = Viewer(member.participant), Epochs(self.state)
+        told = missed.told + [
             message
-            for record in itertools.chain(missed.records, self._past.read(missed.upto))
-            if (message := tell_again(self.state, record, member.participant)) is not None
+            for record in self._past.read(missed.upto)
+            if (message := tell_again(self.id, epochs, record, viewer)) is not None
         ]
         most = self.config.delivery.queue_bytes * 3 // 4
         if sum(len(message.body) for message in told) > most:
@@ -527,7 +556,7 @@ class Space:
         )
 
     def _tell(self, record: Record) -> None:
-        self.metrics.record(record)
+        self.metrics.record(record, is_sum=self._is_summing_up)
         if self._history_log.enabled:
             self._history_log.recorded(record, "http" if self._by_http else "websocket", self.state)
         body = render(self.id, self.state.epoch, record)

@@ -272,7 +272,7 @@ class WebSocketMember(WSListener):
         self.participant = participant
         self.is_reconnect = request.resume is not None
         self._max_bytes = space.config.limits.message_bytes
-        self.flood = RefusalFlood(self._gateway.loop, space.handle)
+        self.flood = RefusalFlood(self._gateway.loop, space.report_refusals)
         self._throttle = Throttle(self._gateway.loop, self.reading, space.config.limits)
         self.outbound.positions = "positions" in request.extensions
         self.outbound.use(space.config.delivery)
@@ -313,7 +313,8 @@ class WebSocketMember(WSListener):
                     self._message(opcode, message)
             self._end_run()
 
-        self._gateway.spawn(space.missed(self.participant, resume)).add_done_callback(done)
+        missed = space.missed(self.participant, resume, lambda: not (self._gone or self._deaf))
+        self._gateway.spawn(missed).add_done_callback(done)
 
     def _join_again(self, space: Space, request: JoinRequest) -> None:
         """A join after the header has identified the peer: it must say the same, and may ask for more."""

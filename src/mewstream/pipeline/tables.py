@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Grows with every change of a declaration: a warehouse of another version must be refreshed."""
 
 METRIC_WINDOW_SECONDS = 10
@@ -98,6 +98,7 @@ RECORDS = Table(
         Column("format_id", "string", "the format of a frame"),
         Column("detail", "string", "what remains of the record, as JSON"),
         Column("data", "binary", "the data of a raw frame, or a whole envelope"),
+        Column("readers_seq", "bigint", "frames: the record that made the set of readers; null where everyone reads"),
     ),
 )
 

@@ -273,7 +273,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
     for writer in record.authorized_writers:
         _set_writer(state, stream, writer, WriteRight(record.seq))
     if record.authorized_readers is not None:
-        _set_readers(state, stream, record.authorized_readers)
+        _set_readers(state, stream, record.authorized_readers, record.seq)
     if record.alias is not None:
         state.aliases[record.alias] = stream.id
     if record.start_by is not None:
@@ -354,7 +354,7 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
 def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> None:
     stream = state.streams[record.stream_id]
     if record.authorized_readers is not None:
-        _set_readers(state, stream, record.authorized_readers)
+        _set_readers(state, stream, record.authorized_readers, record.seq)
     _touch(stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
@@ -376,10 +376,11 @@ def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
         _drop_right(state, writer, "writes", stream.id)
 
 
-def _set_readers(state: SpaceState, stream: Stream, readers: list[str]) -> None:
+def _set_readers(state: SpaceState, stream: Stream, readers: list[str], seq: int) -> None:
     for reader in stream.readers or ():
         _drop_right(state, reader, "reads", stream.id)
     stream.readers = tuple(readers)
+    stream.readers_seq = seq
     for reader in readers:
         _rights(state, reader).reads[stream.id] = None
         state.descriptions.forget(reader)

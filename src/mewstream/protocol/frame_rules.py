@@ -56,6 +56,7 @@ def decide_frame(state: SpaceState, now: int, sender: str, reference: str, data:
             data,
             readers=stream.readers,
             format_id=format_id,
+            readers_seq=stream.readers_seq,
         )
     )
     _revoke_if_spent(ledger, stream, sender, right)
@@ -93,6 +94,7 @@ def decide_run(
         data,
         stream.readers,
         format_id,
+        stream.readers_seq,
     )
 
 
@@ -133,6 +135,7 @@ def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         sequence=sequence,
         gap=gap,
         format_id=format_id,
+        readers_seq=stream.readers_seq,
     )
     _revoke_if_spent(ledger, stream, sender, right)
 

@@ -244,7 +244,9 @@ class Frame(Record, tag="frame", gc=False):
     second ``#``; for a ``stream/data`` envelope ``data`` is the whole normalised envelope.
 
     ``readers`` None: everyone. ``recipients`` is how many were connected and addressed.
-    ``gap`` is how many sequence numbers the writer skipped.
+    ``gap`` is how many sequence numbers the writer skipped. ``readers_seq`` is the record that made
+    the reader set: a journal holds that in place of the set, and a frame that was just read from one
+    has no ``readers`` until somebody has looked them up.
     """
 
     stream_id: str
@@ -260,6 +262,7 @@ class Frame(Record, tag="frame", gc=False):
     sequence: int | None = None
     gap: int = 0
     format_id: str | None = None
+    readers_seq: int | None = None
 
 
 class FrameBlock(msgspec.Struct, frozen=True):
@@ -276,6 +279,7 @@ class FrameBlock(msgspec.Struct, frozen=True):
     data: list[bytes]
     readers: tuple[str, ...] | None
     format_id: str | None
+    readers_seq: int | None = None
 
     def __len__(self) -> int:
         return len(self.data)
@@ -291,6 +295,7 @@ class FrameBlock(msgspec.Struct, frozen=True):
                 *(self.opcode, self.recipients, data),
                 readers=self.readers,
                 format_id=self.format_id,
+                readers_seq=self.readers_seq,
             )
             for place, data in enumerate(self.data)
         ]

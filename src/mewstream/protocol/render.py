@@ -119,7 +119,10 @@ def untold_of(record: Record) -> str | None:
 def visible_to(record: Record, participant: str) -> bool:
     """Whether a participant that was present got this record's message."""
     if isinstance(record, Frame):
-        return record.readers is None or participant in record.readers
+        if record.readers is None:
+            # A set that nobody has looked up is no reason to show anything.
+            return record.readers_seq is None
+        return participant in record.readers
     private = private_to(record)
     return untold_of(record) != participant and (private is None or private == participant)
 

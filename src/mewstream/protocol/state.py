@@ -76,6 +76,9 @@ class Stream(msgspec.Struct):
     granted again within its session goes on counting."""
     version: int = 0
     """Grows with every change of rights or status, so that caches know when to look again."""
+    readers_seq: int | None = None
+    """The record that made the reader set. None where there is no set, and for a set from a snapshot of version 1 of
+    the journal, which did not say."""
 
     def authorized_writers(self) -> list[str]:
         """The owner first, then the others in the order they were granted."""

@@ -14,9 +14,11 @@ import msgspec
 from mewstream.protocol.errors import LimitExceeded, ValidationFailed
 from mewstream.protocol.identifiers import describe
 from mewstream.protocol.policy import Limits
-from mewstream.protocol.schemas import MAX_PROBLEMS, Extent, check_schema, compile_schema, measure
+from mewstream.protocol.schemas import MAX_PROBLEMS, Effort, Profile, check_schema, compile_schema, measure
 
 _CACHED = 256
+#: Small, and what takes most of the time when a schema that is not kept any more is compiled again.
+_PROFILES = 10_000
 _NDJSON = frozenset({"x-ndjson", "ndjson", "jsonl", "x-jsonl", "jsonlines", "x-jsonlines"})
 
 
@@ -37,6 +39,7 @@ def parse_formats(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
         )
     seen: dict[str, int] = {}
     parsed = []
+    effort = Effort()
     for index, entry in enumerate(value):
         where = f"formats[{index}]"
         if not isinstance(entry, dict):
@@ -54,7 +57,9 @@ def parse_formats(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
                 raise ValidationFailed(f"{where}.{key} is {describe(entry[key])}; expected a string")
         descriptor = {key: item for key, item in entry.items() if key != "schema_hash"}
         if entry.get("schema") is not None:
-            descriptor["schema_hash"] = check_schema(entry["schema"], limits=limits, where=f"{where}.schema")
+            checked = check_schema(entry["schema"], limits=limits, where=f"{where}.schema", effort=effort)
+            descriptor["schema_hash"] = checked.hash
+            _remember(checked.hash, checked.profile)
         parsed.append(descriptor)
     return parsed
 
@@ -74,7 +79,8 @@ class FormatChecker:
         self._lines = main == "application" and sub in _NDJSON
         self._json = self._lines or sub == "json" or sub.endswith("+json") or (not main and schema is not None)
         self._utf8 = main == "text" and charset in ("", "utf-8", "utf8", "us-ascii")
-        self._schema = compile_schema(schema) if schema is not None and self._json else None
+        known = _profiles.get(descriptor.get("schema_hash") or "")
+        self._schema = compile_schema(schema, known=known) if schema is not None and self._json else None
 
     def problems(self, content: Any) -> list[str]:
         """Problems of decoded content, as in ``payload.content`` of a ``stream/data``."""
@@ -103,9 +109,9 @@ class FormatChecker:
             if problem:
                 found.append(f"line {number}: {problem}")
             elif self._schema:
-                size, depth = self._schema.extent(line, value)
-                total += size
-                here = self._schema.problems(value, Extent(total, depth), MAX_PROBLEMS - len(found))
+                extent = self._schema.extent(line, value)
+                total += extent.size
+                here = self._schema.problems(value, extent._replace(size=total), MAX_PROBLEMS - len(found))
                 found += [f"line {number}: {each}" for each in here]
             if len(found) >= MAX_PROBLEMS:
                 break
@@ -114,6 +120,15 @@ class FormatChecker:
 
 _cache: dict[tuple[str | None, str], FormatChecker] = {}
 _cache_lock = Lock()
+_profiles: dict[str, Profile] = {}
+"""By the hash of a schema."""
+
+
+def _remember(schema_hash: str, profile: Profile) -> None:
+    with _cache_lock:
+        _profiles[schema_hash] = profile
+        if len(_profiles) > _PROFILES:
+            del _profiles[next(iter(_profiles))]
 
 
 def checker_for(descriptor: dict[str, Any]) -> FormatChecker:

@@ -150,7 +150,7 @@ def _brackets(data: bytes) -> bytes:
     left = data.translate(_ONE_KIND, _STRUCTURE)
     if b"\\" in left:  # of a run of backslashes the first escapes the second
         left = left.replace(b"\\\\", b"").replace(b'\\"', b"").replace(b"\\", b"")
-    # What stands between an even number of quotes is outside: two that meet may go, whether they are of one string or not.
+    # What has an even number of quotes before it is outside: two that meet may go, of one string or of two.
     left = left.replace(b'""', b"")
     return b"".join(left.split(b'"')[::2]) if b'"' in left else left
 
@@ -158,21 +158,18 @@ def _brackets(data: bytes) -> bytes:
 def _is_deeper(brackets: bytes, most: int) -> bool:
     """Innermost pairs are taken out, level by level, as long as these are many. Then the runs that are left are long,
     and few enough to be counted."""
-    for height in range(1, most + 1):
+    depth = deepest = 0
+    while brackets and most > 0:
         left = brackets.replace(b"[]", b"")
-        if not left:
-            return False
         if len(brackets) - len(left) < len(brackets) * _WORTH_A_PASS:
             break
         brackets = left
-    else:
-        return True
-    depth = deepest = 0
-    for opening, closing in _RUN.findall(left):
+        most -= 1
+    for opening, closing in _RUN.findall(brackets):
         depth += len(opening)
         deepest = max(deepest, depth)
         depth -= len(closing)
-    return deepest + height > most
+    return deepest > most
 
 
 def _text(fields: dict[str, msgspec.Raw], key: str, max_bytes: int) -> str | None:

@@ -176,7 +176,7 @@ class BoundedSchema(NamedTuple):
         if extent.depth > depth:
             return f"nested too deep; expected at most {depth} levels, as far as its schema is checked"
         if extent.bits > bits:
-            return f"holds a number too large or too small to be compared; expected whole numbers of {bits} bits at most"
+            return f"holds a number too large or too small to be compared; expected at most {bits} bits"
         if extent.size * cost > most_work:
             return "too large to be checked against its schema; expected smaller messages or a simpler schema"
         return None
@@ -460,7 +460,7 @@ def _profile(nodes: list[_Node], where: str, effort: Effort) -> Profile:
                 raise ValidationFailed(f"{where} would check one value too often; expected {_ADVICE}")
             return Profile(worst, errors, depth - 1, bits)
         worst, errors = max(worst, cost), max(errors, most)
-        if not below and not above or below == level and not unique:
+        if not below or (below == level and not unique):
             break
         level = below
     return Profile(worst, errors, MAX_DEPTH, bits)

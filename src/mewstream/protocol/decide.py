@@ -8,13 +8,14 @@ other participant present.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from mewstream.protocol import commands, kinds
 from mewstream.protocol.capabilities import MAX_PATTERNS, Capabilities
-from mewstream.protocol.envelope import Envelope
+from mewstream.protocol.envelope import Envelope, encode_json
 from mewstream.protocol.errors import (
     AlreadyExists,
     CapabilityViolation,
@@ -29,6 +30,7 @@ from mewstream.protocol.errors import (
 from mewstream.protocol.frame_rules import decide_data, decide_frame
 from mewstream.protocol.identifiers import describe, flaw_in_participant_id, required_id
 from mewstream.protocol.ledger import Ledger
+from mewstream.protocol.policy import Limits
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
@@ -254,8 +256,9 @@ def _relay(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
     recipient = required_id(payload, "recipient", max_bytes=state.limits.id_bytes)
-    patterns = _patterns(payload.get("capabilities"), "capabilities")
+    given = _pattern_list(payload.get("capabilities"))
     require_capability(ledger, sender, envelope)
+    patterns = _patterns(given, state.limits, beside=state.capability_list(recipient))
     for pattern in patterns:
         if pattern["kind"].startswith("!"):
             # It would silence the recipient, who could not even take it back.
@@ -263,10 +266,7 @@ def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     _require_held(state, sender, patterns)
     if any(envelope.id in grants for grants in state.capability_grants.values()):
         raise AlreadyExists(f"there is a capability grant with the id {envelope.id!r}: use another id")
-    if (
-        sum(map(len, state.capability_grants.values())) >= state.limits.capability_grants
-        or len(state.capability_list(recipient)) + len(patterns) > MAX_PATTERNS
-    ):
+    if sum(map(len, state.capability_grants.values())) >= state.limits.capability_grants:
         raise LimitExceeded("too many capability grants in this space", limit="capability_grants")
     require_present(state, recipient)
     accepted = ledger.accept(sender, envelope)
@@ -295,8 +295,9 @@ def _capability_revoke(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         recipient, remaining = holders[0], {grant_id: []}
     else:
         recipient = required_id(payload, "recipient", max_bytes=max_bytes)
-        patterns = _patterns(payload.get("capabilities"), "capabilities")
+        given = _pattern_list(payload.get("capabilities"))
         require_capability(ledger, sender, envelope)
+        patterns = _patterns(given, state.limits)
         remaining = {}
         for id, granted in state.capability_grants.get(recipient, {}).items():
             kept = [pattern for pattern in granted if pattern not in patterns]
@@ -314,9 +315,12 @@ def _invite(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if flaw := flaw_in_participant_id(invitee, max_bytes=state.limits.id_bytes):
         raise ValidationFailed(f"payload.participant_id {flaw}", field="participant_id")
     given = payload.get("capabilities", payload.get("initial_capabilities"))
-    patterns = list(state.config.get("default_capabilities", [])) if given is None else _patterns(given, "capabilities")
-    require_capability(ledger, sender, envelope)
     if given is not None:
+        _pattern_list(given)
+    require_capability(ledger, sender, envelope)
+    patterns = list(state.config.get("default_capabilities", []))
+    if given is not None:
+        patterns = _patterns(given, state.limits)
         _require_held(state, sender, patterns)
     if invitee in state.roster:
         raise AlreadyExists(f"{invitee!r} is a participant of this space already", participant_id=invitee)
@@ -376,10 +380,25 @@ def _addressees(ledger: Ledger, sender: str, envelope: Envelope) -> list[str]:
     raise ValidationFailed(f"{envelope.kind} needs to: the participants it is for", field="to")
 
 
-def _patterns(value: Any, key: str) -> list[dict[str, Any]]:
-    if not isinstance(value, list) or not value:
-        raise ValidationFailed(f"payload.{key} must be a non-empty list of patterns", field=key)
-    patterns = Capabilities(value).as_list()
+def _pattern_list(value: Any) -> list[Any]:
+    """Shape alone: to compile it is for those who may give something."""
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict | str) for each in value):
+        raise ValidationFailed("payload.capabilities must be a non-empty list of patterns", field="capabilities")
+    return value
+
+
+def _patterns(given: list[Any], limits: Limits, *, beside: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """Patterns compile, and with those that a participant has already they are not too many."""
+    listed = [*(beside or ()), *given]
+    if len(listed) > MAX_PATTERNS or len(encode_json(listed)) > limits.capability_list_bytes:
+        raise LimitExceeded(
+            f"more than {MAX_PATTERNS} patterns or {limits.capability_list_bytes} bytes of capabilities for one "
+            "participant",
+            limit="capability_list_bytes",
+        )
+    patterns = Capabilities(given).as_list()
+    if beside:
+        Capabilities(listed)  # each may be small enough, and all together too large
     for pattern in patterns:
         if pattern["kind"].lstrip("!").startswith((kinds.WRITE_PROJECTION, kinds.READ_PROJECTION)):
             raise InvalidOperation(
@@ -390,14 +409,14 @@ def _patterns(value: Any, key: str) -> list[dict[str, Any]]:
 
 
 def _require_held(state: SpaceState, sender: str, patterns: list[dict[str, Any]]) -> None:
-    held = state.capabilities(sender)
-    for pattern in patterns:
-        if not held.covers(pattern):
-            raise CapabilityViolation(
-                f"you cannot give what you do not hold: {pattern['kind']}",
-                attempted_kind=pattern["kind"],
-                your_capabilities=state.capability_list(sender),
-            )
+    pattern = state.capabilities(sender).first_not_covered(patterns)
+    if pattern is not None:
+        kind = pattern["kind"] if isinstance(pattern, Mapping) else pattern
+        raise CapabilityViolation(
+            f"you cannot give what you do not hold: {kind}",
+            attempted_kind=kind,
+            **state.repeated_capabilities(sender),
+        )
 
 
 _RULES = {

@@ -22,12 +22,8 @@ _PROFILES = 10_000
 _NDJSON = frozenset({"x-ndjson", "ndjson", "jsonl", "x-jsonl", "jsonlines", "x-jsonlines"})
 
 
-def parse_formats(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
-    """Check ``payload.formats`` and return its descriptors, with ``schema_hash`` where there is a schema.
-
-    All other fields are kept as they came; a ``schema_hash`` sent by the client is not. Raises
-    :class:`ValidationFailed` or :class:`LimitExceeded` that name the entry.
-    """
+def check_descriptors(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
+    """The shape of ``payload.formats``, but for what is in the schemas: cheap, so that it comes before rights do."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -38,8 +34,6 @@ def parse_formats(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
             limit="formats_per_stream",
         )
     seen: dict[str, int] = {}
-    parsed = []
-    effort = Effort()
     for index, entry in enumerate(value):
         where = f"formats[{index}]"
         if not isinstance(entry, dict):
@@ -55,9 +49,22 @@ def parse_formats(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
         for key in ("description", "mime_type"):
             if not isinstance(entry.get(key), str | None):
                 raise ValidationFailed(f"{where}.{key} is {describe(entry[key])}; expected a string")
+    return value
+
+
+def parse_formats(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
+    """Check ``payload.formats`` and return its descriptors, with ``schema_hash`` where there is a schema. Schemas are
+    analysed and compiled here, which takes a while: for those who may open a stream.
+
+    All other fields are kept as they came; a ``schema_hash`` sent by the client is not. Raises
+    :class:`ValidationFailed` or :class:`LimitExceeded` that name the entry.
+    """
+    parsed = []
+    effort = Effort()
+    for index, entry in enumerate(check_descriptors(value, limits=limits)):
         descriptor = {key: item for key, item in entry.items() if key != "schema_hash"}
         if entry.get("schema") is not None:
-            checked = check_schema(entry["schema"], limits=limits, where=f"{where}.schema", effort=effort)
+            checked = check_schema(entry["schema"], limits=limits, where=f"formats[{index}].schema", effort=effort)
             descriptor["schema_hash"] = checked.hash
             _remember(checked.hash, checked.profile)
         parsed.append(descriptor)

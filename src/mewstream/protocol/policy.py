@@ -29,8 +29,12 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     readers_per_stream: int = 10_000
     stream_metadata_bytes: int = 64 << 10
     """The payload of a request or announcement: every later joiner gets it again."""
+    stream_metadata_values: int = 2_048
+    """Values in it. Each takes far more memory than the two bytes that it may have in JSON."""
     formats_per_stream: int = 16
     schema_bytes: int = 32 << 10
+    capability_list_bytes: int = 8 << 10
+    """The capabilities of one participant, as JSON: everyone is told of them."""
     capability_grants: int = 1_024
     """Runtime capability grants that a space remembers."""
     invitations: int = 10_000

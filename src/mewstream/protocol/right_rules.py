@@ -244,8 +244,9 @@ def _without(stream: Stream, participant: str) -> list[str]:
 def auto_grants_on_join(ledger: Ledger, participant: str) -> None:
     """Standing grants of streams that were opened before this participant came (decision 18)."""
     most = ledger.state.limits.writers_per_stream
-    for stream in ledger.state.streams.values():
-        if participant in stream.auto_grant and participant not in stream.writers and len(stream.writers) < most:
+    for stream_id in ledger.state.standing.get(participant, ()):
+        stream = ledger.state.streams[stream_id]
+        if participant not in stream.writers and len(stream.writers) < most:
             ledger.write(
                 WriteGranted,
                 ledger.records[0].seq,

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from mewstream.protocol.fold import index_stream
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import AnyRecord
 from mewstream.protocol.state import Answer, Participant, Rights, SpaceState, Stream
@@ -48,6 +49,7 @@ class _Snapshot(msgspec.Struct):
 
 #: What is written in another form, and what follows from the rest.
 _OTHERWISE = {"timers", "answers", "limits", "policies", "delivery", "compiled", "descriptions"}
+_OTHERWISE |= {"opened_by", "standing"}
 _SHARED = {field.name for field in dataclasses.fields(SpaceState)} - _OTHERWISE
 assert set(_Snapshot.__struct_fields__) >= _SHARED, "a snapshot must hold the whole state"
 
@@ -77,6 +79,8 @@ def load(data: bytes) -> SpaceState:
         policies=msgspec.convert(snapshot.config.get("policies", {}), Policies),
         delivery=msgspec.convert(snapshot.config.get("delivery", {}), Delivery),
     )
+    for stream in state.streams.values():
+        index_stream(state, stream)
     state.timers = {(what, name, other): due for what, name, other, due in snapshot.timers}
     state.answers = {
         sender: {id: Answer(each.digest, each.seq, each.ts, list(each.records)) for id, each in answers.items()}

@@ -6,6 +6,7 @@ What is computed from it (welcome, projections, recipients) is in this module to
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,13 +14,21 @@ from typing import Any
 import msgspec
 
 from mewstream.protocol import kinds
-from mewstream.protocol.capabilities import Capabilities
+from mewstream.protocol.capabilities import EMPTY, Capabilities
 from mewstream.protocol.descriptions import Descriptions
+from mewstream.protocol.envelope import encode_json
+from mewstream.protocol.errors import ValidationFailed
 from mewstream.protocol.identifiers import namespace
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import Record, StreamPolicy
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
+
+#: Projections of rights that are told of one participant; the writer and reader sets of the streams tell all.
+MAX_PROJECTIONS = 256
+#: How much of its capabilities a refusal repeats to a participant.
+_REPEATED_PATTERNS = 16
+_REPEATED_BYTES = 2 << 10
 
 Timer = tuple[str, str, str]
 """What falls due: (``expire``, stream, writer), (``start``, stream, ""), (``owner``, stream, ""),
@@ -122,6 +131,10 @@ class SpaceState:
     aliases: dict[str, str] = field(default_factory=dict)
     rights: dict[str, Rights] = field(default_factory=dict)
     """The streams of each participant: the same facts as in the streams, found from the other end."""
+    opened_by: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Streams by the ids of the messages that opened them: of the request, and of the answer."""
+    standing: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Streams that name a participant in ``auto_grant``, here or not."""
     stream_counter: int = 0
     timers: dict[Timer, int] = field(default_factory=dict)
     answers: dict[str, dict[str, Answer]] = field(default_factory=dict)
@@ -141,21 +154,34 @@ class SpaceState:
     def capabilities(self, participant: str) -> Capabilities:
         compiled = self.compiled.get(participant)
         if compiled is None:
-            compiled = self.compiled[participant] = Capabilities(self.capability_list(participant))
+            try:
+                compiled = Capabilities(self.capability_list(participant))
+            except ValidationFailed:  # an older version recorded a list that is beyond the bounds of this one
+                compiled = EMPTY
+            self.compiled[participant] = compiled
         return compiled
 
     def effective_capabilities(self, participant: str) -> list[dict[str, Any]]:
         """What a participant is told it may do: with ``stream/write:{id}`` and ``stream/read:{id}``
-        as projections of the writer and reader sets (decision 2)."""
+        as projections of the writer and reader sets (decision 2), up to ``MAX_PROJECTIONS``."""
         listed = self.capability_list(participant)
         rights = self.rights.get(participant)
         if rights is None:
             return listed
-        return (
-            listed
-            + [{"kind": kinds.WRITE_PROJECTION + stream_id} for stream_id in rights.writes]
-            + [{"kind": kinds.READ_PROJECTION + stream_id} for stream_id in rights.reads]
+        projected = itertools.chain(
+            (kinds.WRITE_PROJECTION + stream_id for stream_id in rights.writes),
+            (kinds.READ_PROJECTION + stream_id for stream_id in rights.reads),
         )
+        return listed + [{"kind": kind} for kind in itertools.islice(projected, MAX_PROJECTIONS)]
+
+    def repeated_capabilities(self, participant: str) -> dict[str, Any]:
+        """What a refusal says of them: the first ones, and where these are not all, how many there are. Without the
+        projections of rights, of which there may be many: it is kept and recorded."""
+        listed = self.capability_list(participant)
+        shown = listed[:_REPEATED_PATTERNS]
+        while len(encode_json(shown)) > _REPEATED_BYTES:
+            shown = shown[: len(shown) // 2]
+        return {"your_capabilities": shown} | ({"your_capabilities_total": len(listed)} if shown != listed else {})
 
     # -- participants -------------------------------------------------------------------------
 

@@ -19,10 +19,10 @@ from making import SPACE, ForgetfulFiles, Script, abandon, lively, memory_direct
 
 from mewstream.gateway import recorder as recorder_module
 from mewstream.gateway.closing import CloseReason
+from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
-from mewstream.gateway.refusal_flood import RefusalFlood
 from mewstream.gateway.space import Space
 from mewstream.journal import partition as partition_module
 from mewstream.journal.errors import CorruptJournal
@@ -388,7 +388,6 @@ class FakeMember:
     def __init__(self, participant: str, on_push: Callable[[Parcel], None] = lambda parcel: None) -> None:
         self.participant = participant
         self.session = 0
-        self.flood = RefusalFlood(asyncio.get_running_loop(), lambda refuse: None)
         self.got: list[Parcel] = []
         self.closed: list[CloseReason] = []
         self._on_push = on_push
@@ -438,6 +437,7 @@ def make_space(driven: Driven, *people: str) -> Space:
         history=SpaceHistory(SPACE, None, None),
         mint_token=lambda participant: f"token-{participant}",
         connection_url="ws://x",
+        work=FairQueue(asyncio.get_running_loop()),
     )
     driven.states[SPACE] = space.state
     return space

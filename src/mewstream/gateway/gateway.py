@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import GatewayConfig
+from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Parcel
 from mewstream.gateway.history import History
 from mewstream.gateway.identity import InvitedTokens, TokenBook, new_token
@@ -50,6 +51,7 @@ class Gateway:
         self.peers: dict[WebSocketMember, float] = {}
         """Every open WebSocket, with the time at which it was last pinged."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.work = FairQueue(self.loop)
         journal, recovered = _open_journal(config)
         self.recorder: NoRecorder | JournalRecorder = NoRecorder()
         if journal is not None:
@@ -83,6 +85,7 @@ class Gateway:
                 history=self.history.for_space(space),
                 mint_token=lambda participant, id=id: self._mint_token(id, participant),  # type: ignore[misc]
                 connection_url=f"{config.public_url or base_url}/ws?{urlencode({'space': id})}",
+                work=self.work,
             )
         self._logs = {
             (id, each.id): OutputLog(each.id, each.output_log)

@@ -33,6 +33,7 @@ from mewstream.protocol.records import (
     WriteRevoked,
 )
 from mewstream.protocol.render import render
+from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import parse_rfc3339, rfc3339
 
 FEATURES = (
@@ -86,10 +87,12 @@ class HttpApi:
             space.metrics.publish(len(space.state.streams))
         return Response(self._gateway.metrics.exposition(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
-    def participants(self, request: Request) -> Response:
+    async def participants(self, request: Request) -> Response:
         space, participant = self._authenticate(request)
         request.promise = self._unsent.promise(space.id, participant)
-        state = space.state
+        return await self._gateway.work.run((space.id, participant), lambda: self._participants(request, space.state))
+
+    def _participants(self, request: Request, state: SpaceState) -> Response:
         after, limit = request.query.get("after"), _limit(request)
         # By name, so that a page begins where the last one ended, whoever came and went between.
         ids = sorted(id for id in {*state.roster, *state.participants} if after is None or id > after)
@@ -100,11 +103,13 @@ class HttpApi:
         next = None if is_all and len(ids) <= limit else ids[len(entries) - 1]
         return _listing(b"{", "participants", entries, next)
 
-    def streams(self, request: Request) -> Response:
+    async def streams(self, request: Request) -> Response:
         """The streams as a welcome would show them, for those who want to look without joining."""
         space, participant = self._authenticate(request)
         request.promise = self._unsent.promise(space.id, participant)
-        state = space.state
+        return await self._gateway.work.run((space.id, participant), lambda: self._streams(request, space.state))
+
+    def _streams(self, request: Request, state: SpaceState) -> Response:
         after, limit = _stream_number(request.query.get("after")), _limit(request)
         ids = list(state.streams)
         ids = ids[bisect.bisect_right(ids, after, key=_stream_number) :]
@@ -121,7 +126,8 @@ class HttpApi:
     async def post_message(self, request: Request) -> Response:
         space, participant = request.caller
         body = request.body
-        self._throttle(space, participant).envelope(len(body))
+        throttle = self._throttle(space, participant)
+        throttle.envelope(len(body))
         output_log = self._gateway.output_log(space, participant)
         if output_log is not None and not space.state.is_connected(participant):
             refused = space.join(output_log)
@@ -131,7 +137,13 @@ class HttpApi:
             body.decode()
         except UnicodeDecodeError:
             raise ValidationFailed("the body is not UTF-8") from None
-        decision = space.post(participant, body)
+
+        def post() -> Decision:
+            decision: Decision = space.post(participant, body)
+            throttle.caused(space.caused_bytes)
+            return decision
+
+        decision = await self._gateway.work.run((space.id, participant), post)
         if not await space.committed(decision):
             raise JournalUnavailable("this was done and cannot be recorded at the moment: ask again with the same id")
         return _answer(space, decision)
@@ -192,6 +204,8 @@ def _answer(space: Space, decision: Decision) -> Response:
             return _json(accepted)
     for record in records:
         if isinstance(record, Refused):
+            if not decision.is_recorded:
+                return Response(space.unrecorded_refusal(record), status=record.http_status)
             body = render(space.id, space.state.epoch, record)
             assert body is not None
             return Response(body, status=record.http_status)

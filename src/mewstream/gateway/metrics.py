@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from mewstream.protocol.records import Record, Refused
+from mewstream.protocol.records import Record
 
 
 class Metrics:
@@ -71,8 +71,6 @@ class SpaceMetrics:
 
     def record(self, record: Record) -> None:
         self._metrics.records.labels(self._space, type(record).__struct_config__.tag).inc()
-        if isinstance(record, Refused) and record.kind != "frame":
-            self.refused(record.code)
 
     def refused(self, code: str) -> None:
         self._metrics.refusals.labels(self._space, code).inc()

@@ -27,6 +27,10 @@ PAUSE_CREDIT_RATE = 0.1
 #: So many times longer may a peer hold up its writers while most others do so too.
 COMMON_PATIENCE = 20
 _CHUNK = 64 << 10
+#: So much of what a connection has not taken is still sent to it when it was replaced, or has said goodbye: the close
+#: comes after it. More is not kept for somebody who reads elsewhere: it could come back again and again.
+_KEPT_AT_THE_END = 64 << 10
+_REPLACED = (CloseReason.REPLACED, CloseReason.REPLACED_BY_RECONNECT)
 #: A reader that is far behind may lose such a part of its queue at once, to make room for messages that came together.
 _DROPPED_TOGETHER = 1 / 16
 #: What a queued message costs beside its bytes: a flood of tiny ones must not outgrow the limit.
@@ -157,10 +161,25 @@ class Outbound:
         text = text or reason.value.text
         if self.dropped_frames:
             text = f"{text}; {self.dropped_frames} frames were not delivered"
-        self._transport.write(wsframes.close(reason.value.code_for(knows_ours=self.knows_close_codes), text))
-        self._loop.call_later(CLOSE_TIMEOUT, self._transport.abort)
+        if reason in _REPLACED and self._transport.get_write_buffer_size() > _KEPT_AT_THE_END:
+            self._transport.abort()
+        else:
+            self._transport.write(wsframes.close(reason.value.code_for(knows_ours=self.knows_close_codes), text))
+            self._loop.call_later(CLOSE_TIMEOUT, self._transport.abort)
         if self.on_close is not None:
             self.on_close(reason)
+
+    def end(self, answer: bytes) -> None:
+        """The peer has said goodbye: answer it, and end."""
+        self.lost()
+        if self._transport.get_write_buffer_size() > _KEPT_AT_THE_END:
+            self._transport.abort()
+            return
+        if not self._ws.is_close_frame_sent:
+            self._transport.write(answer)
+        self._transport.close()
+        # A peer that neither reads nor goes must not keep our memory.
+        self._loop.call_later(CLOSE_TIMEOUT, self._transport.abort)
 
     def lost(self) -> None:
         """The connection is gone: nothing waits any longer."""

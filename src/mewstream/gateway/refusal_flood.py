@@ -1,99 +1,154 @@
-"""A flood of the same refusal is summed up: the first is reported, the rest are counted.
+"""A flood of refusals is summed up: the first ones are recorded one by one, the rest are counted.
 
-Keyed by connection, stream and code, and by the version of the stream's rights, so that the first
-refusal after every change of rights is reported at once.
+Whoever is refused costs the log a few records, however much it sends, over the socket and over HTTP. Nothing is lost of
+the numbers: the sums of a participant are recorded at intervals that grow while a flood lasts, and when it leaves.
+
+Every refused envelope is answered, for somebody may wait for that. Of frames, which have no answer, the first of each
+kind is told at once, and the first after each change of rights; the others are told with their sum.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum, auto
 
+from mewstream.gateway.inbound import Rate
 from mewstream.protocol.commands import Refuse
 from mewstream.protocol.records import Refused
 
-WINDOW = 1.0
-MAX_KEYS = 64
+#: So many refusals of one participant are recorded one by one, and then one a second.
+BURST = 20
+PER_SECOND = 1.0
+#: Seconds between the sums of a flood: the first and the longest.
+FIRST_INTERVAL = 1.0
+LONGEST_INTERVAL = 60.0
+#: Sums that one participant has at the same time; what does not fit is summed up by its code alone.
+MAX_SUMS = 32
 
-_Key = tuple[str, str, int]
+_Key = tuple[str, str, str, int]
+"""Kind, stream, code, and the version of the rights on the stream."""
 
 
-class _Window:
-    __slots__ = ("count", "last", "timer")
+class Treatment(Enum):
+    """What becomes of a refusal."""
 
-    def __init__(self, timer: asyncio.TimerHandle) -> None:
-        self.timer = timer
+    RECORDED = auto()
+    TOLD = auto()
+    """It has been counted, and its sender is told."""
+    COUNTED = auto()
+
+
+class _Sum:
+    __slots__ = ("count", "last")
+
+    def __init__(self) -> None:
         self.count = 0
         self.last: Refused | None = None
 
 
-class RefusalFlood:
-    """The refusals of frames of one connection. ``report`` records a sum."""
+class _Flood:
+    """The refusals of one participant."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[Refuse], None]) -> None:
+    def __init__(self, now: float) -> None:
+        self.rate = Rate("refusals", PER_SECOND, now, burst=BURST)
+        self.sums: dict[_Key, _Sum] = {}
+        self.interval = FIRST_INTERVAL
+        self.due = now + FIRST_INTERVAL
+
+    def sum_of(self, refused: Refused, version: int) -> tuple[_Sum, bool]:
+        """Where it is counted, and whether that is new."""
+        key = (refused.kind, refused.stream_id or "", refused.code, version)
+        if key not in self.sums and len(self.sums) >= MAX_SUMS:
+            key = ("frame" if refused.kind == "frame" else "", "", refused.code, 0)
+        found = self.sums.get(key)
+        if found is not None:
+            return found, False
+        self.sums[key] = made = _Sum()
+        return made, True
+
+
+class RefusalFloods:
+    """Of one space. ``report`` records a sum; False: that is not possible at the moment."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[Refuse], bool]) -> None:
         self._loop = loop
         self._report = report
-        self._windows: dict[_Key, _Window] = {}
-        self._evicted: list[_Window] = []
+        self._floods: dict[str, _Flood] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
-    def is_first(self, refused: Refused, version: int) -> bool:
-        """Whether this refusal is to be reported by itself; if not, it has been counted. ``version`` 0:
-        there is no such stream. When many are named, those share a place: their number is the
-        sender's choice."""
-        key = (refused.stream_id or "", refused.code, version)
-        if not version and key not in self._windows and len(self._windows) >= MAX_KEYS // 2:
-            key = ("", refused.code, 0)
-        window = self._windows.get(key)
-        if window is not None:
-            window.count += 1
-            window.last = refused
-            return False
-        if len(self._windows) >= MAX_KEYS:
-            self._evict(next(iter(self._windows)))
-        self._windows[key] = _Window(self._loop.call_later(WINDOW, self._due, key))
-        return True
+    def treat(self, refused: Refused, *, version: int = 0, may_record: bool = True) -> Treatment:
+        """``version``: of the rights on the stream of a refused frame; 0 where there is no such stream."""
+        now = self._loop.time()
+        flood = self._floods.get(refused.sender)
+        if flood is None:
+            flood = self._floods[refused.sender] = _Flood(now)
+            if self._timer is None:
+                self._timer = self._loop.call_later(FIRST_INTERVAL, self._look)
+        is_frame = refused.kind == "frame"
+        is_new = True
+        if is_frame:
+            found, is_new = flood.sum_of(refused, version)
+        if is_new and may_record and flood.rate.has(1, now):
+            flood.rate.take(1, now)
+            return Treatment.RECORDED
+        if not is_frame:
+            found, _ = flood.sum_of(refused, version)
+        found.count += 1
+        found.last = refused
+        return Treatment.TOLD if is_new else Treatment.COUNTED
 
-    def finish(self) -> None:
-        """The connection ends: nothing that was counted is forgotten."""
-        for key in list(self._windows):
-            self._evict(key)
-        self._report_evicted()
+    def finish(self, participant: str) -> None:
+        """It leaves: nothing that was counted is forgotten, and what it is refused when it is back is told anew."""
+        flood = self._floods.get(participant)
+        if flood is not None:
+            self._sum_up(flood, goes_on=False)
 
-    def _due(self, key: _Key) -> None:
-        window = self._windows[key]
-        if not window.count:
-            del self._windows[key]
-            return
-        self._sum_up(window)
-        window.timer = self._loop.call_later(WINDOW, self._due, key)
+    def finish_all(self) -> None:
+        for participant in self._floods:
+            self.finish(participant)
+        if self._timer is not None:
+            self._timer.cancel()
 
-    def _evict(self, key: _Key) -> None:
-        """Not reported at once: a refusal is being decided, and a report would take its place in the log."""
-        window = self._windows.pop(key)
-        window.timer.cancel()
-        self._evicted.append(window)
-        self._loop.call_soon(self._report_evicted)
+    def _look(self) -> None:
+        """Sum up what is due. A flood that has ended is forgotten when its burst is there again."""
+        self._timer = None
+        now = self._loop.time()
+        for participant, flood in list(self._floods.items()):
+            if now < flood.due:
+                continue
+            was_flooding = self._sum_up(flood)
+            factor = 2.0 if was_flooding else 0.5
+            flood.interval = min(max(flood.interval * factor, FIRST_INTERVAL), LONGEST_INTERVAL)
+            flood.due = now + flood.interval
+            if not flood.sums and flood.interval == FIRST_INTERVAL and flood.rate.has(BURST, now):
+                del self._floods[participant]
+        if self._floods:
+            self._timer = self._loop.call_later(FIRST_INTERVAL, self._look)
 
-    def _report_evicted(self) -> None:
-        evicted, self._evicted = self._evicted, []
-        for window in evicted:
-            self._sum_up(window)
+    def _sum_up(self, flood: _Flood, *, goes_on: bool = True) -> bool:
+        """Whether anything was counted since the last time."""
+        counted = {key: each for key, each in flood.sums.items() if each.count}
+        # Of frames that go on being refused the next one is no news.
+        flood.sums = {key: _Sum() for key in counted if key[0] == "frame"} if goes_on else {}
+        for key, each in counted.items():
+            if not self._report(_sum_of(each)):
+                flood.sums[key] = each
+        return bool(counted)
 
-    def _sum_up(self, window: _Window) -> None:
-        last, count = window.last, window.count
-        window.last, window.count = None, 0
-        if last is None:
-            return
-        self._report(
-            Refuse(
-                sender=last.sender,
-                kind=last.kind,
-                code=last.code,
-                message=f"{last.message} ({count} frames since the last report)",
-                http_status=last.http_status,
-                details=last.details,
-                stream_id=last.stream_id,
-                excerpt=last.excerpt.encode(),
-                count=count,
-            )
-        )
+
+def _sum_of(counted: _Sum) -> Refuse:
+    last = counted.last
+    assert last is not None
+    what = "frames" if last.kind == "frame" else "messages"
+    return Refuse(
+        sender=last.sender,
+        kind=last.kind,
+        code=last.code,
+        message=f"{last.message} ({counted.count} {what} since the last report)",
+        http_status=last.http_status,
+        details=last.details,
+        stream_id=last.stream_id,
+        excerpt=last.excerpt.encode(),
+        count=counted.count,
+    )

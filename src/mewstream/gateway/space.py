@@ -15,15 +15,17 @@ from typing import Any, Protocol
 
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
+from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, FrameParcel, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
+from mewstream.gateway.inbound import Rate
 from mewstream.gateway.joining import JoinRefused, Resume
 from mewstream.gateway.lately import LatelySeen
 from mewstream.gateway.metrics import SpaceMetrics
 from mewstream.gateway.outbound import Drop
 from mewstream.gateway.past import Past
 from mewstream.gateway.recorder import Recorder
-from mewstream.gateway.refusal_flood import RefusalFlood
+from mewstream.gateway.refusal_flood import RefusalFloods, Treatment
 from mewstream.gateway.resume import CannotResume, Missed, tell_again
 from mewstream.gateway.welcomes import Welcomes
 from mewstream.gateway.wsframes import header
@@ -36,6 +38,7 @@ from mewstream.protocol.frame_rules import decide_frame, decide_run
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
+    EnvelopeAccepted,
     Frame,
     Invited,
     Joined,
@@ -44,7 +47,15 @@ from mewstream.protocol.records import (
     Refused,
     StreamEnded,
 )
-from mewstream.protocol.render import gateway_envelope, private_to, render, untold_of, visible_to, with_seq
+from mewstream.protocol.render import (
+    gateway_envelope,
+    private_to,
+    render,
+    unrecorded_refusal,
+    untold_of,
+    visible_to,
+    with_seq,
+)
 from mewstream.protocol.state import SpaceState, Stream
 from mewstream.protocol.times import SECOND, rfc3339
 
@@ -60,6 +71,10 @@ HISTORY_CHUNK = 256
 COMMIT_TIMEOUT = 5.0
 #: Connections that fell behind within so many seconds count together.
 SLOW_SECONDS = 1.0
+#: Joins of one participant that may come together; those of the time since then count against ``joins_per_second``.
+JOIN_BURST = 100
+#: Participants whose joins are counted; more than a space may have.
+MAX_COUNTED_JOINS = 20_000
 #: Fewer than these are never many, unless they are most of the space.
 FEW = 3
 
@@ -70,7 +85,6 @@ class Member(Endpoint, Protocol):
     participant: str
     session: int
     transport_name: str
-    flood: RefusalFlood
     is_listening: bool
     """What it is sent goes somewhere."""
     is_reconnect: bool
@@ -97,6 +111,7 @@ class Space:
         history: SpaceHistory,
         mint_token: Callable[[str], str],
         connection_url: str,
+        work: FairQueue,
     ) -> None:
         self.config = config
         self.id = config.id
@@ -119,6 +134,12 @@ class Space:
         self._clock: Callable[[], int] = _now
         self._invite_tokens: dict[str, str] = {}
         self._by_http = False
+        self._work = work
+        self._floods = RefusalFloods(loop, self._record_sum)
+        self._unrecorded = itertools.count(1)
+        self._joins: dict[str, Rate] = {}
+        self.caused_bytes = 0
+        """What was told because of the last command, beyond the message that it was."""
         self._slow = LatelySeen(SLOW_SECONDS)
         self.handle(commands.Start(recorder.epoch, config.public()))
         # Whoever was here when the last run ended may come back for a while, with all its rights.
@@ -134,7 +155,10 @@ class Space:
         now = self._clock()
         if not isinstance(command, commands.Start):  # nothing of a run comes before its start
             self._run_due(now)
+        self.caused_bytes = 0
         decision = decide(self.state, now, command)
+        if len(decision.records) == 1 and isinstance(decision.records[0], Refused):
+            return self._refused(decision.records[0])
         for record in decision.records:
             if isinstance(record, Invited) and not self._can_invite(record):
                 flaw = _cannot_record()
@@ -158,26 +182,53 @@ class Space:
         )
         if isinstance(decision.records[0], Refused):
             refused = decision.records[0]
-            self._commit(decision.records)
+            self._refused(refused)
             limit = LimitExceeded(refused.message, limit="participants_per_space")
             return JoinRefused(limit, CloseReason.SPACE_FULL)
         self._commit(decision.records, attach=member, missed=missed)
         self._set_timer()
         return None
 
+    def check_joins(self, participant: str) -> JoinRefused | None:
+        """Each join costs a welcome, is recorded and told: one participant has so many of them within a time."""
+        per_second = self.config.limits.joins_per_second
+        if per_second <= 0:
+            return None
+        now = self._loop.time()
+        rate = self._joins.pop(participant, None) or Rate("joins_per_second", per_second, now, burst=JOIN_BURST)
+        self._joins[participant] = rate
+        if len(self._joins) > MAX_COUNTED_JOINS:
+            del self._joins[next(iter(self._joins))]
+        wait = rate.wait_for(1, now)
+        if not wait:
+            rate.take(1, now)
+            return None
+        flaw = LimitExceeded(
+            f"more than {JOIN_BURST} joins of {participant!r} at once, or {per_second:g} per second: "
+            f"try again in {wait:.1f} seconds",
+            limit="joins_per_second",
+            retry_after=round(wait, 1),
+        )
+        refuse = commands.Refuse(participant, kinds.JOIN, flaw.code, flaw.message, flaw.http_status, flaw.details)
+        (refused,) = decide(self.state, self._clock(), refuse).records
+        assert isinstance(refused, Refused)
+        self.metrics.refused(refused.code)
+        self._floods.treat(refused, may_record=False)
+        return JoinRefused(flaw, CloseReason.JOINS_TOO_OFTEN)
+
     def leave(self, member: Member, *, heir: Member | None = None) -> None:
         """A connection is gone. One that was replaced meanwhile takes nothing with it; where there
         is an heir, the participant stays by that."""
-        member.flood.finish()
         if self.members.get(member.participant) is member:
+            self._floods.finish(member.participant)
             self._detach(member)
             if heir is None or self.join(heir) is not None:
                 self.handle(commands.Disconnect(member.participant, member.session))
 
     def suspend(self, member: Member, reason: str) -> None:
         """The gateway goes away: the participant keeps its rights for a while."""
-        member.flood.finish()
         if self.members.get(member.participant) is member:
+            self._floods.finish(member.participant)
             self._detach(member)
             self.handle(commands.Suspend(member.participant, reason))
 
@@ -213,18 +264,23 @@ class Space:
             record = records[0]
             self._record(record)
             self._tell_frame(record, self.state.streams[record.stream_id])
+            if record.format_id is not None:
+                self._work.has_time()  # it may have been checked against a schema, which takes a while
             return
+        self._work.has_time()
         last = records[-1]
-        if isinstance(last, Refused):
+        if len(records) == 1 and isinstance(last, Refused):
             stream = self.state.find_stream(reference)
+            self._refused(last, version=stream.version + 1 if stream else 0)
+            return
+        if isinstance(last, Refused):
             self.metrics.refused(last.code)
-            if len(records) == 1 and not member.flood.is_first(last, stream.version + 1 if stream else 0):
-                return
         self._commit(records)
         self._set_timer()
 
-    def frames(self, member: Member, head: bytes, messages: Sequence[bytes], opcode: int) -> None:
-        """Raw frames that came in one piece from a connection, all with the same ``head``, ``#<stream_id>#``."""
+    def frames(self, member: Member, head: bytes, messages: Sequence[bytes], opcode: int) -> Sequence[bytes]:
+        """Raw frames that came in one piece from a connection, all with the same ``head``, ``#<stream_id>#``. The
+        answer is what is left of them, where the time of this turn is over."""
         start = len(head)
         block = None
         if len(messages) > 1 and not self._recorder.failing:
@@ -235,10 +291,12 @@ class Space:
             reference = head[1:-1].decode(errors="surrogateescape")
             block = decide_run(self.state, now, member.participant, reference, data, opcode)
         if block is None:
-            for message in messages:
+            for place, message in enumerate(messages):
+                if self._work.is_over:
+                    return messages[place:]
                 if self.members.get(member.participant) is member:
                     self.frame(member, message, opcode)
-            return
+            return ()
         size = sum(map(len, messages))
         data_bytes = size - len(messages) * start
         self._check_next(block.seq)
@@ -252,6 +310,7 @@ class Space:
             if reference != stream.id:  # it was named by its alias
                 messages = [frames.frame(stream.id, each) for each in data]
             self._outbox.add(FrameParcel(audience, block, messages, size, stream.policy.on_slow))
+        return ()
 
     def refuse(self, sender: str, kind: str, flaw: PeerError, data: bytes = b"") -> Decision:
         """A message that did not become a command."""
@@ -267,6 +326,43 @@ class Space:
                 excerpt=data,
             )
         )
+
+    def _refused(self, refused: Refused, *, version: int = 0) -> Decision:
+        """A refusal that changes nothing: recorded, or counted where there are many."""
+        self.metrics.refused(refused.code)
+        treatment = self._floods.treat(refused, version=version)
+        if treatment is Treatment.RECORDED:
+            self._commit([refused])
+            self._set_timer()
+            return Decision([refused])
+        refused.seq = self.state.seq
+        member = self.members.get(refused.sender)
+        if treatment is Treatment.TOLD and member is not None:
+            body = self.unrecorded_refusal(refused)
+            self._outbox.add(Parcel(Audience((member,)), frames.TEXT, body, None, refused.seq))
+        return Decision([refused], is_recorded=False)
+
+    def unrecorded_refusal(self, refused: Refused) -> bytes:
+        """Under an id of its own: that of a record belongs to what the record tells."""
+        id = f"{gateway_message_id(self.state.epoch, refused.seq)}-refused-{next(self._unrecorded)}"
+        return unrecorded_refusal(refused, id=id)
+
+    def _record_sum(self, refuse: commands.Refuse) -> bool:
+        """Refusals that were counted, as one record; False while nothing can be recorded."""
+        is_of_journal = refuse.code == JournalUnavailable.code
+        if self._recorder.failing and not is_of_journal:
+            return False
+        now = self._clock()
+        if not is_of_journal:
+            self._run_due(now)
+        decision = decide(self.state, now, refuse)
+        if not is_of_journal:
+            self._commit(decision.records)
+        elif (member := self.members.get(refuse.sender)) is not None:
+            (refused,) = decision.records
+            assert isinstance(refused, Refused)
+            self._send_unrecorded(member, refused)
+        return True
 
     def report_drops(self, participant: str, drops: dict[str, Drop]) -> None:
         """Frames that a slow reader did not get: a record, a metric, and a notice to that reader."""
@@ -289,6 +385,7 @@ class Space:
         self._outbox.when_recorded(action)
 
     def stop(self) -> None:
+        self._floods.finish_all()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -297,7 +394,7 @@ class Space:
     async def committed(self, decision: Decision) -> bool:
         """Wait until a decision is as safe as was asked for. False: the journal cannot be written, and
         it is not known when it can."""
-        if decision.records and getattr(decision.records[0], "code", None) == JournalUnavailable.code:
+        if not decision.is_recorded:
             return True  # nothing was done, and that needs no record
         done: asyncio.Future[None] = self._loop.create_future()
 
@@ -334,15 +431,16 @@ class Space:
         )
         self.metrics.refused(flaw.code)
         member = self.members.get(command.sender)
-        if member is not None and (id is not None or envelope is not None or member.flood.is_first(refused, 0)):
+        is_told = isinstance(command, commands.Send) or id is not None
+        if not is_told:
+            is_told = self._floods.treat(refused, may_record=False) is Treatment.TOLD
+        if member is not None and is_told:
             self._send_unrecorded(member, refused)
-        return Decision([refused])
+        return Decision([refused], is_recorded=False)
 
     def _send_unrecorded(self, member: Member, refused: Refused) -> None:
         """Past the outbox, which waits for the journal."""
-        body = render(self.id, self.state.epoch, refused)
-        assert body is not None
-        parcel = Parcel(Audience((member,)), frames.TEXT, body, None, refused.seq)
+        parcel = Parcel(Audience((member,)), frames.TEXT, self.unrecorded_refusal(refused), None, refused.seq)
         member.push(b"".join(parcel.pieces(False)), [parcel])
 
     # -- reading ----------------------------------------------------------------------------------
@@ -483,6 +581,7 @@ class Space:
             ts=state.ts,
             to=[member.participant],
         )
+        self.caused_bytes += len(body)
         self._send_to(member, body, state.seq)
 
     def _listening(self, but: Member | None = None) -> Audience:
@@ -533,6 +632,8 @@ class Space:
             self._history_log.recorded(record, "http" if self._by_http else "websocket", self.state)
         body = render(self.id, self.state.epoch, record)
         if body is not None:
+            if not isinstance(record, EnvelopeAccepted):
+                self.caused_bytes += len(body)
             private = private_to(record)
             if private is None:
                 self._send_to_all(body, record)

@@ -17,8 +17,7 @@ from mewstream.gateway import wsframes
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, Resume, parse_join
-from mewstream.gateway.outbound import CLOSE_TIMEOUT, Outbound
-from mewstream.gateway.refusal_flood import RefusalFlood
+from mewstream.gateway.outbound import Outbound
 from mewstream.gateway.resume import CannotResume, Missed
 from mewstream.gateway.space import Member, Space
 from mewstream.protocol import frames, kinds
@@ -64,6 +63,11 @@ class WebSocketMember(WSListener):
         """Messages that came while a join was being carried out."""
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
+        self._work = gateway.work
+        self._parked = 0
+        """What was read and waits for a later turn of the loop. Nothing is read meanwhile, and all that was read
+        already waits behind it."""
+        self._is_unparking = False
         self._recorded_ping: bytes | None = None
         self._run: list[bytes] = []
         """Frames that came together, until the last of them is here."""
@@ -132,7 +136,6 @@ class WebSocketMember(WSListener):
         self.outbound.watcher = self
         self.outbound.on_close = self._closed_by_us
         self.reading = Reading(loop, transport.underlying_transport)
-        self.flood = RefusalFlood(loop, self._report_flood)
         self._gateway.connected(self)
         self._join_timer = loop.call_later(self._gateway.config.join_timeout, self._join_timed_out)
         # A token in the header and a known space identify the peer already.
@@ -141,10 +144,13 @@ class WebSocketMember(WSListener):
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._end_run()
-        self._gone = True
         self.outbound.lost()
-        self._leave()
         self._gateway.disconnected(self)
+        self._in_order(self._lost)
+
+    def _lost(self) -> None:
+        self._gone = True
+        self._leave()
 
     def pause_writing(self) -> None:
         self.outbound.pause_writing()
@@ -172,23 +178,59 @@ class WebSocketMember(WSListener):
                     self._end_run()
                 return
         self._end_run()
-        if frame.rsv1 or frame.rsv2 or frame.rsv3:
+        reserved = bool(frame.rsv1 or frame.rsv2 or frame.rsv3)
+        if self._parked:
+            self._park(partial(self._take, kind, frame.fin, reserved, frame.get_payload_as_bytes()))
+            return
+        self._take(kind, frame.fin, reserved, frame.get_payload_as_bytes())
+        if frame.last_in_buffer:
+            self._end_run()
+
+    def _take(self, kind: WSMsgType, fin: bool, has_reserved_bits: bool, payload: bytes) -> None:
+        """One WebSocket frame."""
+        if has_reserved_bits:
             flaw = ValidationFailed("a frame with reserved bits: no extension of WebSocket was agreed on")
             self._refuse_and_close(flaw, CloseReason.BAD_FRAMING)
-        elif frame.fin and kind == WSMsgType.BINARY and not self._assembler.is_open:
-            self._message(frames.BINARY, frame.get_payload_as_bytes())
-        elif frame.fin and kind == WSMsgType.TEXT and not self._assembler.is_open:
-            self._message(frames.TEXT, frame.get_payload_as_bytes())
+        elif fin and kind == WSMsgType.BINARY and not self._assembler.is_open:
+            self._message(frames.BINARY, payload)
+        elif fin and kind == WSMsgType.TEXT and not self._assembler.is_open:
+            self._message(frames.TEXT, payload)
         elif kind == WSMsgType.PING:
-            self._pinged(frame.get_payload_as_bytes())
+            self._pinged(payload)
         elif kind == WSMsgType.PONG:
             pass  # it was heard, which is all that was asked for
         elif kind == WSMsgType.CLOSE:
-            self._closed_by_peer(transport, frame)
+            self._closed_by_peer(payload)
         else:
-            self._fragment(_OPCODES[kind], frame.fin, frame.get_payload_as_bytes())
-        if frame.last_in_buffer:
-            self._end_run()
+            self._fragment(_OPCODES[kind], fin, payload)
+
+    # -- in turns with others ---------------------------------------------------------------------
+
+    def _in_order(self, action: Callable[[], None]) -> None:
+        """Behind all that waits, or at once where nothing does."""
+        if self._parked:
+            self._park(action)
+        else:
+            action()
+
+    def _park(self, action: Callable[[], None]) -> None:
+        """The time of this turn is over, or other things of this connection wait."""
+        if not self._parked:
+            self._run_kind = None  # no frame may go past what waits
+            self.reading.hold(self._work)
+        self._parked += 1
+        self._work.put(self._who, partial(self._unpark, action))
+
+    def _unpark(self, action: Callable[[], None]) -> None:
+        self._is_unparking = True
+        try:
+            if action == self._lost or not (self._gone or self._deaf or self.outbound.closing is not None):
+                action()
+        finally:
+            self._is_unparking = False
+            self._parked -= 1
+            if not self._parked:
+                self.reading.release(self._work)
 
     def _pinged(self, payload: bytes) -> None:
         """A ping that asks for it is answered when all that came before it is recorded. Of several that
@@ -207,19 +249,14 @@ class WebSocketMember(WSListener):
             self._recorded_ping = newer
             self.space.when_recorded(partial(self._recorded, newer))
 
-    def _closed_by_peer(self, transport: WSTransport, frame: WSFrame) -> None:
+    def _closed_by_peer(self, payload: bytes) -> None:
         """Answer a close in kind, and hear nothing more."""
         self._gone = True
         answer = wsframes.control(wsframes.OP_CLOSE)
-        if frame.payload_size:
-            code = int.from_bytes(frame.get_payload_as_bytes()[:2])
+        if payload:
+            code = int.from_bytes(payload[:2])
             answer = wsframes.close(code if _may_stand_in_a_close(code) else 1002, "")
-        self.outbound.lost()
-        if not transport.is_close_frame_sent:
-            transport.underlying_transport.write(answer)
-        transport.underlying_transport.close()
-        # A peer that says goodbye and then neither reads nor goes must not keep our memory.
-        self._gateway.loop.call_later(CLOSE_TIMEOUT, transport.underlying_transport.abort)
+        self.outbound.end(answer)
         self._leave()
 
     def has_kept(self, size: int) -> bool:
@@ -259,6 +296,11 @@ class WebSocketMember(WSListener):
         self._token = None
         if self._join_timer is not None:
             self._join_timer.cancel()
+        self._who = (space.id, participant)
+        too_often = space.check_joins(participant)
+        if too_often is not None:
+            self._refuse_and_close(too_often.flaw, too_often.reason)
+            return
         self.participant = participant
         self.is_reconnect = request.resume is not None
         self._max_bytes = space.config.limits.message_bytes
@@ -332,7 +374,6 @@ class WebSocketMember(WSListener):
             self._join_timer.cancel()
         space = self.space
         if space is not None:
-            # It is still a member while its floods are summed up.
             space.leave(self, heir=self._gateway.heir_of(space, self.participant))
             self.space = None
             space.report_drops(self.participant, self.outbound.drops)
@@ -370,17 +411,28 @@ class WebSocketMember(WSListener):
         space = self.space
         if space is None:
             self._first_message(message)
-            return
+        elif self._is_unparking:
+            self._carry_out(space, opcode, message)
+        elif self._parked:
+            self._park(partial(self._carry_out, space, opcode, message))
+        elif message[:1] == b"#":
+            if self._throttle.watches_frames or not self._begin_run(message, opcode):
+                self._carry_out(space, opcode, message)
+        elif self._work.admits(self._who):
+            self._carry_out(space, opcode, message)
+        else:
+            self._park(partial(self._carry_out, space, opcode, message))
+
+    def _carry_out(self, space: Space, opcode: int, message: bytes) -> None:
         try:
             if message[:1] == b"#":
                 if self._throttle.watches_frames:
                     self._throttle.frame(len(message))
-                    space.frame(self, message, opcode)
-                elif not self._begin_run(message, opcode):
-                    space.frame(self, message, opcode)
+                space.frame(self, message, opcode)
             else:
                 self._throttle.envelope(len(message))
                 self._envelope(space, message)
+                self._throttle.caused(space.caused_bytes)
         except PeerError as flaw:
             space.refuse(self.participant, "", flaw, message)
 
@@ -398,8 +450,10 @@ class WebSocketMember(WSListener):
         run = self._run
         if run:
             self._run = []
-            if self.space is not None:
-                self.space.frames(self, self._run_head, run, self._run_opcode)
+            space = self.space
+            if space is not None:
+                for message in space.frames(self, self._run_head, run, self._run_opcode):
+                    self._park(partial(self._carry_out, space, self._run_opcode, message))
 
     def _envelope(self, space: Space, message: bytes) -> None:
         try:
@@ -415,10 +469,6 @@ class WebSocketMember(WSListener):
             self._join_again(space, parse_join(message) or JoinRequest())
         else:
             space.envelope(self.participant, envelope)
-
-    def _report_flood(self, refuse: Any) -> None:
-        if self.space is not None:
-            self.space.handle(refuse)
 
     def _refuse_and_close(self, flaw: PeerError, reason: CloseReason) -> None:
         if self.space is not None:

@@ -75,6 +75,8 @@ class Repetition(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     records: list[Record]
     repetition: Repetition | None = None
+    is_recorded: bool = True
+    """False: what it says was told to the sender, and only counted; or nothing can be recorded at the moment."""
 
 
 def decide(state: SpaceState, now: int, command: commands.Command) -> Decision:

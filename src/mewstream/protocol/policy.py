@@ -50,6 +50,11 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Per connection; reading pauses above it. 0: no limit (back-pressure still holds)."""
     bytes_per_second: float = 0.0
     """Per connection; reading pauses above it. 0: no limit."""
+    caused_bytes_per_second: float = 4.0 * (1 << 20)
+    """What the gateway tells because of one's messages, beyond those: long lists of writers, welcomes after a grant.
+    Per connection; reading pauses above it. 0: no limit."""
+    joins_per_second: float = 2.0
+    """Per participant, after a burst of a hundred. 0: no limit."""
 
 
 class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -90,6 +90,12 @@ def gateway_envelope(
     return encode_json(fields)
 
 
+def unrecorded_refusal(refused: Refused, *, id: str) -> bytes:
+    """What its sender is told of a refusal that is not recorded by itself, under an id of its own."""
+    kind, payload, to, correlation_id, _ = _refused("", refused)
+    return gateway_envelope(kind, payload, id=id, ts=refused.ts, to=to, correlation_id=correlation_id)
+
+
 def with_seq(envelope: bytes, seq: int) -> bytes:
     """The same envelope for those who asked for positions."""
     return b'{"seq":%d,%b' % (seq, envelope[1:])

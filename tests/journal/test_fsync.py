@@ -18,9 +18,10 @@ from driven import Driven
 from making import SPACE, ForgetfulFiles, Script, abandon, lively, memory_directory, open_journal
 
 from mewstream.gateway import recorder as recorder_module
+from mewstream.gateway.clock import MachineClock
 from mewstream.gateway.closing import CloseReason
-from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
+from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.space import Space
@@ -438,6 +439,7 @@ def make_space(driven: Driven, *people: str) -> Space:
         mint_token=lambda participant: f"token-{participant}",
         connection_url="ws://x",
         work=FairQueue(asyncio.get_running_loop()),
+        clock=MachineClock(),
     )
     driven.states[SPACE] = space.state
     return space

@@ -34,7 +34,7 @@ from mewstream.protocol.records import (
 )
 from mewstream.protocol.render import render
 from mewstream.protocol.state import SpaceState
-from mewstream.protocol.times import parse_rfc3339, rfc3339
+from mewstream.protocol.times import SECOND, parse_rfc3339, rfc3339
 
 FEATURES = (
     "active_streams",
@@ -84,7 +84,7 @@ class HttpApi:
 
     def metrics(self, request: Request) -> Response:
         for space in self._gateway.spaces.values():
-            space.metrics.publish(len(space.state.streams))
+            space.metrics.publish(len(space.state.streams), ahead=space.clock.ahead / SECOND)
         return Response(self._gateway.metrics.exposition(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def participants(self, request: Request) -> Response:

@@ -29,6 +29,10 @@ class Metrics:
         self.connections_refused = self._counter("connections_refused", "Connections closed at once", ["limit"])
         self.http_timeouts = self._counter("http_timeouts", "HTTP connections whose time was over, by phase", ["phase"])
         self.closes = self._counter("closes", "Connections that the gateway closed, by reason", ["reason"])
+        self.clock_jumps = self._counter("clock_jumps", "Times that the clock of the machine was set", [])
+        self.clock_ahead = self._gauge(
+            "clock_ahead_seconds", "How far the time of a space is before the clock's", space
+        )
         self.journal_failing = self._gauge("journal_failing", "1 while the journal cannot be written", [])
         self.unsent = self._gauge("unsent_bytes", "Bytes waiting for connections that are behind", [])
 
@@ -81,8 +85,9 @@ class SpaceMetrics:
     def connected(self, count: int) -> None:
         self._metrics.connected.labels(self._space).set(count)
 
-    def publish(self, streams: int) -> None:
+    def publish(self, streams: int, *, ahead: float) -> None:
         """Hand the counted frames over."""
+        self._metrics.clock_ahead.labels(self._space).set(ahead)
         self._metrics.streams.labels(self._space).set(streams)
         self._metrics.frames.labels(self._space).inc(self._frames)
         self._metrics.frame_bytes.labels(self._space).inc(self._frame_bytes)

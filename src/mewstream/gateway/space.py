@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from mewstream.gateway.clock import JUMP, MachineClock, SpaceClock
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
@@ -61,7 +61,7 @@ from mewstream.protocol.times import SECOND, rfc3339
 
 log = logging.getLogger("mewstream.gateway")
 
-#: Nothing is due within this time: look again, so that a clock that was set is noticed.
+#: Seconds for which a timer of the event loop is set at most: what is due in years is looked at again meanwhile.
 LONGEST_SLEEP = 3600.0
 #: Tokens of new invitations that are remembered, in memory only.
 MAX_INVITE_TOKENS = 128
@@ -112,12 +112,14 @@ class Space:
         mint_token: Callable[[str], str],
         connection_url: str,
         work: FairQueue,
+        clock: MachineClock,
     ) -> None:
         self.config = config
         self.id = config.id
         self.state = recovered or SpaceState(config.id)
         self.members: dict[str, Member] = {}
         self.metrics = metrics
+        self.clock = SpaceClock(clock, self.state.ts)
         self._loop = loop
         self._recorder = recorder
         self._past = Past(config.id, recorder, loop)
@@ -131,7 +133,6 @@ class Space:
         """Of streams with a reader set: (version, everyone it was made from, the readers)."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: int | None = None
-        self._clock: Callable[[], int] = _now
         self._invite_tokens: dict[str, str] = {}
         self._by_http = False
         self._work = work
@@ -142,6 +143,11 @@ class Space:
         """What was told because of the last command, beyond the message that it was."""
         self._slow = LatelySeen(SLOW_SECONDS)
         self.handle(commands.Start(recorder.epoch, config.public()))
+        if self.clock.ahead >= JUMP:
+            log.warning(
+                "the newest record of %s is %.1f seconds ahead of the clock", self.id, self.clock.ahead / SECOND
+            )
+            self.handle(commands.ClockJump(-self.clock.ahead, 0, self.clock.ahead))
         # Whoever was here when the last run ended may come back for a while, with all its rights.
         for participant in list(self.state.participants):
             self.handle(commands.Suspend(participant, "restart"))
@@ -152,10 +158,10 @@ class Space:
         """Carry out one command: what was due before it first, then the command."""
         if self._recorder.failing and not isinstance(command, commands.Disconnect | commands.Suspend):
             return self._unavailable(command)
-        now = self._clock()
         if not isinstance(command, commands.Start):  # nothing of a run comes before its start
-            self._run_due(now)
+            self._run_due()
         self.caused_bytes = 0
+        now = self.clock.now()
         decision = decide(self.state, now, command)
         if len(decision.records) == 1 and isinstance(decision.records[0], Refused):
             return self._refused(decision.records[0])
@@ -175,10 +181,9 @@ class Space:
         The answer is why it was not let in, or None."""
         if self._recorder.failing:
             return JoinRefused(_cannot_record(), CloseReason.JOURNAL_UNAVAILABLE)
-        now = self._clock()
-        self._run_due(now)
+        self._run_due()
         decision = decide(
-            self.state, now, commands.Join(member.participant, member.transport_name, member.is_reconnect)
+            self.state, self.clock.now(), commands.Join(member.participant, member.transport_name, member.is_reconnect)
         )
         if isinstance(decision.records[0], Refused):
             refused = decision.records[0]
@@ -210,7 +215,7 @@ class Space:
             retry_after=round(wait, 1),
         )
         refuse = commands.Refuse(participant, kinds.JOIN, flaw.code, flaw.message, flaw.http_status, flaw.details)
-        (refused,) = decide(self.state, self._clock(), refuse).records
+        (refused,) = decide(self.state, self.clock.now(), refuse).records
         assert isinstance(refused, Refused)
         self.metrics.refused(refused.code)
         self._floods.treat(refused, may_record=False)
@@ -256,9 +261,9 @@ class Space:
         if self._recorder.failing:
             self._unavailable(commands.SendFrame(member.participant, reference, b"", opcode))
             return
-        now = self._clock()
+        now = self.clock.now()
         if self._timer_due is not None and now >= self._timer_due:
-            self._run_due(now)
+            self._run_due()
         records = decide_frame(self.state, now, member.participant, reference, message[start:], opcode)
         if len(records) == 1 and type(records[0]) is Frame:
             record = records[0]
@@ -284,9 +289,9 @@ class Space:
         start = len(head)
         block = None
         if len(messages) > 1 and not self._recorder.failing:
-            now = self._clock()
+            now = self.clock.now()
             if self._timer_due is not None and now >= self._timer_due:
-                self._run_due(now)
+                self._run_due()
             data = [message[start:] for message in messages]
             reference = head[1:-1].decode(errors="surrogateescape")
             block = decide_run(self.state, now, member.participant, reference, data, opcode)
@@ -352,10 +357,9 @@ class Space:
         is_of_journal = refuse.code == JournalUnavailable.code
         if self._recorder.failing and not is_of_journal:
             return False
-        now = self._clock()
         if not is_of_journal:
-            self._run_due(now)
-        decision = decide(self.state, now, refuse)
+            self._run_due()
+        decision = decide(self.state, self.clock.now(), refuse)
         if not is_of_journal:
             self._commit(decision.records)
         elif (member := self.members.get(refuse.sender)) is not None:
@@ -420,7 +424,7 @@ class Space:
         id = command.id if isinstance(command, commands.Refuse) else envelope.id if envelope is not None else None
         refused = Refused(
             self.state.seq,
-            self._clock(),
+            self.clock.now(),
             None,
             sender=command.sender,
             kind=envelope.kind if envelope is not None else "frame",
@@ -485,10 +489,22 @@ class Space:
             # Something happened between deciding and recording: better no record than two of a number.
             raise RuntimeError(f"seq {seq} cannot follow {self.state.seq}")
 
-    def _run_due(self, now: int) -> None:
-        """Whatever has fallen due, each in its turn."""
+    def _run_due(self) -> None:
+        """Whatever has fallen due, each in its turn; but nothing for the reason alone that the clock was set."""
+        self.follow_clock()
+        now = self.clock.now()
         while not self._recorder.failing and (due := self.state.next_deadline()) is not None and due <= now:
             self._commit(decide(self.state, now, commands.Tick()).records)
+
+    def follow_clock(self) -> None:
+        """Where the clock of the machine was set, that is recorded, and the time of the space goes on."""
+        if self._recorder.failing:
+            return  # nothing may happen before it is recorded
+        jump = self.clock.look()
+        if jump is not None:
+            command = commands.ClockJump(jump.by, jump.shift, self.clock.ahead)
+            self._commit(decide(self.state, self.clock.now(), command).records)
+            self._set_timer()
 
     def _set_timer(self) -> None:
         due = self.state.next_deadline()
@@ -499,14 +515,14 @@ class Space:
             self._timer = None
         self._timer_due = due
         if due is not None:
-            delay = min(max(0.0, (due - self._clock()) / SECOND), LONGEST_SLEEP)
+            delay = min(max(0.0, (due - self.clock.now()) / SECOND), LONGEST_SLEEP)
             if self._recorder.failing:
                 delay = max(delay, 1.0)
             self._timer = self._loop.call_later(delay, self._timer_fired)
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self._run_due(self._clock())
+        self._run_due()
         self._set_timer()
 
     # -- members ----------------------------------------------------------------------------------
@@ -754,7 +770,3 @@ class Space:
 
 def _cannot_record() -> JournalUnavailable:
     return JournalUnavailable("the gateway cannot record at the moment: nothing was done, try again later")
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -81,8 +81,16 @@ class ReportDrop(msgspec.Struct, frozen=True):
     policy: str
 
 
+class ClockJump(msgspec.Struct, frozen=True):
+    """The clock of the machine was set; see :class:`mewstream.protocol.records.ClockJumped`."""
+
+    by: int
+    shift: int
+    ahead: int
+
+
 class Tick(msgspec.Struct, frozen=True):
     """Time has come for what is due first; see ``SpaceState.next_deadline``."""
 
 
-Command = Start | Join | Disconnect | Suspend | Send | SendFrame | Refuse | ReportDrop | Tick
+Command = Start | Join | Disconnect | Suspend | Send | SendFrame | Refuse | ReportDrop | ClockJump | Tick

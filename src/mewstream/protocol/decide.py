@@ -34,6 +34,7 @@ from mewstream.protocol.policy import Limits
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
+    ClockJumped,
     FramesDropped,
     Invited,
     Joined,
@@ -128,6 +129,8 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
             )
         case commands.ReportDrop():
             ledger.write(FramesDropped, **msgspec.structs.asdict(command))
+        case commands.ClockJump():
+            ledger.write(ClockJumped, **msgspec.structs.asdict(command))
         case commands.Tick():
             _tick(ledger)
 

@@ -11,6 +11,7 @@ from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
+    ClockJumped,
     EnvelopeAccepted,
     Frame,
     FrameBlock,
@@ -139,6 +140,16 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
         state.roster.setdefault(id, capabilities)
     state.compiled.clear()
     state.descriptions.forget_all()
+
+
+def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
+    """What was promised for so many seconds has them; what ends at a time, such as a right that expires, ends then."""
+    for timer, due in state.timers.items():
+        if timer[0] != "expire":
+            state.timers[timer] = due + record.shift
+    for participant, until in state.paused.items():
+        if until >= 0:
+            state.paused[participant] = until + record.shift
 
 
 def _joined(state: SpaceState, record: Joined) -> None:
@@ -418,6 +429,7 @@ def gateway_message_id(epoch: str, seq: int) -> str:
 
 _CHANGES: dict[type[Record], Callable[[SpaceState, Any], None]] = {
     SpaceStarted: _space_started,
+    ClockJumped: _clock_jumped,
     Joined: _joined,
     Left: _left,
     Suspended: _suspended,

@@ -34,6 +34,16 @@ class SpaceStarted(Record, tag="space-started"):
     config: dict[str, Any]
 
 
+class ClockJumped(Record, tag="clock-jumped"):
+    """The clock of the machine was set, ``by`` so many microseconds (negative: back). The time of the space never runs
+    back; where it was set forward, deadlines that were given in seconds have moved by ``shift``. ``ahead``: how far the
+    time of the space is before that of the machine since then."""
+
+    by: int
+    shift: int = 0
+    ahead: int = 0
+
+
 class Joined(Record, tag="joined"):
     """Somebody is here. ``resumed``: came back within the grace; ``replaced``: a second connection
     of the same participant took over. Neither is news to the others."""
@@ -297,6 +307,7 @@ class FramesDropped(Record, tag="frames-dropped"):
 
 AnyRecord = (
     SpaceStarted
+    | ClockJumped
     | Joined
     | Left
     | Suspended

@@ -104,6 +104,7 @@ def every_record() -> list[Record]:
                 "stream_id": "stream-2",
                 "excerpt": "\ufffd#",
                 "count": 12,
+                "told": 3,
             },
         ),
         (CapabilitiesGranted, {"grant_id": "g", "participant": "b", "capabilities": pattern, "by": "ann"}),

@@ -3,7 +3,7 @@
 Whoever is refused costs the log a few records, however much it sends, over the socket and over HTTP. Nothing is lost of
 the numbers: the sums of a participant are recorded at intervals that grow while a flood lasts, and when it leaves.
 
-Every refused envelope is answered, for somebody may wait for that. Of frames, which have no answer, the first of each
+Every refused envelope is answered, for somebody may wait for that. Of frames that may not be written, the first of each
 kind is told at once, and the first after each change of rights; the others are told with their sum.
 """
 
@@ -18,16 +18,18 @@ from mewstream.protocol.commands import Refuse
 from mewstream.protocol.records import Refused
 
 #: So many refusals of one participant are recorded one by one, and then one a second.
-BURST = 20
+BURST = 100
 PER_SECOND = 1.0
 #: Seconds between the sums of a flood: the first and the longest.
 FIRST_INTERVAL = 1.0
-LONGEST_INTERVAL = 60.0
+LONGEST_INTERVAL = 5.0
 #: Sums that one participant has at the same time; what does not fit is summed up by its code alone.
 MAX_SUMS = 32
+#: Kinds of refused frames that are told at once.
+MAX_TOLD = 256
 
-_Key = tuple[str, str, str, int]
-"""Kind, stream, code, and the version of the rights on the stream."""
+_Key = tuple[str, str, str, int | None]
+"""Kind, stream, code, and the version of the rights on the stream; None where each refusal is told."""
 
 
 class Treatment(Enum):
@@ -40,11 +42,18 @@ class Treatment(Enum):
 
 
 class _Sum:
-    __slots__ = ("count", "last")
+    """``told``: so many of those that are counted were told to their sender already."""
+
+    __slots__ = ("count", "last", "told")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.told = 0
         self.last: Refused | None = None
+
+    def add(self, refused: Refused, *, is_told: bool) -> None:
+        self.count += 1
+        self.told += is_told
+        self.last = refused
 
 
 class _Flood:
@@ -53,19 +62,21 @@ class _Flood:
     def __init__(self, now: float) -> None:
         self.rate = Rate("refusals", PER_SECOND, now, burst=BURST)
         self.sums: dict[_Key, _Sum] = {}
+        self.told: set[_Key] = set()
+        """The kinds of refused frames of which the first was told."""
         self.interval = FIRST_INTERVAL
         self.due = now + FIRST_INTERVAL
 
-    def sum_of(self, refused: Refused, version: int) -> tuple[_Sum, bool]:
-        """Where it is counted, and whether that is new."""
-        key = (refused.kind, refused.stream_id or "", refused.code, version)
+    def is_first(self, key: _Key) -> bool:
+        if key in self.told or len(self.told) >= MAX_TOLD:
+            return False
+        self.told.add(key)
+        return True
+
+    def count(self, key: _Key, refused: Refused, *, is_told: bool) -> None:
         if key not in self.sums and len(self.sums) >= MAX_SUMS:
-            key = ("frame" if refused.kind == "frame" else "", "", refused.code, 0)
-        found = self.sums.get(key)
-        if found is not None:
-            return found, False
-        self.sums[key] = made = _Sum()
-        return made, True
+            key = ("", "", refused.code, None)
+        self.sums.setdefault(key, _Sum()).add(refused, is_told=is_told)
 
 
 class RefusalFloods:
@@ -77,32 +88,29 @@ class RefusalFloods:
         self._floods: dict[str, _Flood] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def treat(self, refused: Refused, *, version: int = 0, may_record: bool = True) -> Treatment:
-        """``version``: of the rights on the stream of a refused frame; 0 where there is no such stream."""
+    def treat(self, refused: Refused, *, version: int | None = None, may_record: bool = True) -> Treatment:
+        """``version``: of the rights on the stream of a frame, 0 where there is no such stream. None: it is no frame,
+        and is told whatever came before it."""
         now = self._loop.time()
         flood = self._floods.get(refused.sender)
         if flood is None:
             flood = self._floods[refused.sender] = _Flood(now)
             if self._timer is None:
                 self._timer = self._loop.call_later(FIRST_INTERVAL, self._look)
-        is_frame = refused.kind == "frame"
-        is_new = True
-        if is_frame:
-            found, is_new = flood.sum_of(refused, version)
-        if is_new and may_record and flood.rate.has(1, now):
+        key: _Key = (refused.kind, refused.stream_id or "", refused.code, version)
+        is_told = version is None or flood.is_first(key)
+        if is_told and may_record and flood.rate.has(1, now):
             flood.rate.take(1, now)
             return Treatment.RECORDED
-        if not is_frame:
-            found, _ = flood.sum_of(refused, version)
-        found.count += 1
-        found.last = refused
-        return Treatment.TOLD if is_new else Treatment.COUNTED
+        flood.count(key, refused, is_told=is_told)
+        return Treatment.TOLD if is_told else Treatment.COUNTED
 
     def finish(self, participant: str) -> None:
         """It leaves: nothing that was counted is forgotten, and what it is refused when it is back is told anew."""
         flood = self._floods.get(participant)
         if flood is not None:
-            self._sum_up(flood, goes_on=False)
+            self._sum_up(flood)
+            flood.told.clear()
 
     def finish_all(self) -> None:
         for participant in self._floods:
@@ -117,20 +125,20 @@ class RefusalFloods:
         for participant, flood in list(self._floods.items()):
             if now < flood.due:
                 continue
-            was_flooding = self._sum_up(flood)
-            factor = 2.0 if was_flooding else 0.5
-            flood.interval = min(max(flood.interval * factor, FIRST_INTERVAL), LONGEST_INTERVAL)
+            if self._sum_up(flood):
+                flood.interval = min(flood.interval * 2, LONGEST_INTERVAL)
+            else:
+                flood.interval = max(flood.interval / 2, FIRST_INTERVAL)
+                flood.told.clear()  # of frames that go on being refused the next one is no news
+                if flood.interval == FIRST_INTERVAL and flood.rate.has(BURST, now):
+                    del self._floods[participant]
             flood.due = now + flood.interval
-            if not flood.sums and flood.interval == FIRST_INTERVAL and flood.rate.has(BURST, now):
-                del self._floods[participant]
         if self._floods:
             self._timer = self._loop.call_later(FIRST_INTERVAL, self._look)
 
-    def _sum_up(self, flood: _Flood, *, goes_on: bool = True) -> bool:
+    def _sum_up(self, flood: _Flood) -> bool:
         """Whether anything was counted since the last time."""
-        counted = {key: each for key, each in flood.sums.items() if each.count}
-        # Of frames that go on being refused the next one is no news.
-        flood.sums = {key: _Sum() for key in counted if key[0] == "frame"} if goes_on else {}
+        counted, flood.sums = flood.sums, {}
         for key, each in counted.items():
             if not self._report(_sum_of(each)):
                 flood.sums[key] = each
@@ -141,14 +149,16 @@ def _sum_of(counted: _Sum) -> Refuse:
     last = counted.last
     assert last is not None
     what = "frames" if last.kind == "frame" else "messages"
+    untold = counted.count - counted.told
     return Refuse(
         sender=last.sender,
         kind=last.kind,
         code=last.code,
-        message=f"{last.message} ({counted.count} {what} since the last report)",
+        message=f"{last.message} ({untold or counted.count} {what} since the last report)",
         http_status=last.http_status,
         details=last.details,
         stream_id=last.stream_id,
         excerpt=last.excerpt.encode(),
         count=counted.count,
+        told=counted.told,
     )

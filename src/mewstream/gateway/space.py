@@ -332,7 +332,7 @@ class Space:
             )
         )
 
-    def _refused(self, refused: Refused, *, version: int = 0) -> Decision:
+    def _refused(self, refused: Refused, *, version: int | None = None) -> Decision:
         """A refusal that changes nothing: recorded, or counted where there are many."""
         self.metrics.refused(refused.code)
         treatment = self._floods.treat(refused, version=version)
@@ -362,7 +362,7 @@ class Space:
         decision = decide(self.state, self.clock.now(), refuse)
         if not is_of_journal:
             self._commit(decision.records)
-        elif (member := self.members.get(refuse.sender)) is not None:
+        elif refuse.count > refuse.told and (member := self.members.get(refuse.sender)) is not None:
             (refused,) = decision.records
             assert isinstance(refused, Refused)
             self._send_unrecorded(member, refused)
@@ -435,10 +435,10 @@ class Space:
         )
         self.metrics.refused(flaw.code)
         member = self.members.get(command.sender)
-        is_told = isinstance(command, commands.Send) or id is not None
-        if not is_told:
-            is_told = self._floods.treat(refused, may_record=False) is Treatment.TOLD
-        if member is not None and is_told:
+        # Of these there is no record, not even a sum: only what is not told must be counted.
+        is_frame = isinstance(command, commands.SendFrame)
+        treatment = self._floods.treat(refused, version=0, may_record=False) if is_frame else Treatment.TOLD
+        if member is not None and treatment is Treatment.TOLD:
             self._send_unrecorded(member, refused)
         return Decision([refused], is_recorded=False)
 

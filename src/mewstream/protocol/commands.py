@@ -68,6 +68,7 @@ class Refuse(msgspec.Struct, frozen=True):
     stream_id: str | None = None
     excerpt: bytes = b""
     count: int = 1
+    told: int = 0
 
 
 class ReportDrop(msgspec.Struct, frozen=True):

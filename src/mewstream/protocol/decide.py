@@ -126,6 +126,7 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
                 stream_id=command.stream_id,
                 excerpt=excerpt(command.excerpt, state),
                 count=command.count,
+                told=command.told,
             )
         case commands.ReportDrop():
             ledger.write(FramesDropped, **msgspec.structs.asdict(command))

@@ -82,7 +82,8 @@ class EnvelopeAccepted(Record, tag="envelope"):
 
 
 class Refused(Record, tag="refused"):
-    """Something was not accepted. ``count`` sums up a flood of the same."""
+    """Something was not accepted. ``count`` sums up a flood of the same, of which its sender was told ``told`` before,
+    one by one."""
 
     sender: str
     kind: str
@@ -96,6 +97,7 @@ class Refused(Record, tag="refused"):
     stream_id: str | None = None
     excerpt: str = ""
     count: int = 1
+    told: int = 0
 
 
 class CapabilitiesGranted(Record, tag="capabilities-granted"):

@@ -92,7 +92,9 @@ def gateway_envelope(
 
 def unrecorded_refusal(refused: Refused, *, id: str) -> bytes:
     """What its sender is told of a refusal that is not recorded by itself, under an id of its own."""
-    kind, payload, to, correlation_id, _ = _refused("", refused)
+    told = _refused("", refused)
+    assert told is not None
+    kind, payload, to, correlation_id, _ = told
     return gateway_envelope(kind, payload, id=id, ts=refused.ts, to=to, correlation_id=correlation_id)
 
 
@@ -150,10 +152,13 @@ def _invited(space: str, record: Invited) -> _Told:
     return kinds.PRESENCE, payload, None, record.request_id, None
 
 
-def _refused(space: str, record: Refused) -> _Told:
+def _refused(space: str, record: Refused) -> _Told | None:
+    untold = record.count - record.told
+    if untold <= 0:
+        return None
     payload = {"error": record.code, "message": record.message, **record.details}
-    if record.count > 1:
-        payload["count"] = record.count
+    if untold > 1:
+        payload["count"] = untold
     return kinds.ERROR, payload, [record.sender], record.id, None
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import mewstream
@@ -14,6 +12,7 @@ from mewstream.gateway.http_message import HttpError, Request, Response
 from mewstream.gateway.http_routes import Routes
 from mewstream.gateway.identity import token_from_headers
 from mewstream.gateway.inbound import Throttle
+from mewstream.gateway.listing import HTTP_PAGE_BYTES, entry_limit, participant_page, stream_page
 from mewstream.gateway.space import Space
 from mewstream.gateway.unsent_answers import UnsentAnswers
 from mewstream.protocol.decide import Decision
@@ -45,12 +44,10 @@ FEATURES = (
     "auto-grant",
     "positions",
     "resume",
+    "lists",
 )
 MAX_MESSAGES = 1_000
 MAX_THROTTLES = 10_000
-#: One page of participants or streams: entries, and about so many bytes.
-MAX_ENTRIES = 1_000
-PAGE_BYTES = 1 << 20
 
 
 class HttpApi:
@@ -93,15 +90,16 @@ class HttpApi:
         return await self._gateway.work.run((space.id, participant), lambda: self._participants(request, space.state))
 
     def _participants(self, request: Request, state: SpaceState) -> Response:
-        after, limit = request.query.get("after"), _limit(request)
-        # By name, so that a page begins where the last one ended, whoever came and went between.
-        ids = sorted(id for id in {*state.roster, *state.participants} if after is None or id > after)
-        entries, is_all = _page(
-            {"id": id, "connected": state.is_connected(id), "capabilities": state.effective_capabilities(id)}
-            for id in ids[:limit]
+        page = participant_page(
+            {*state.roster, *state.participants},
+            request.query.get("after"),
+            entry_limit(request.query.get("limit")),
+            HTTP_PAGE_BYTES,
+            lambda id: encode_json(
+                {"id": id, "connected": state.is_connected(id), "capabilities": state.effective_capabilities(id)}
+            ),
         )
-        next = None if is_all and len(ids) <= limit else ids[len(entries) - 1]
-        return _listing(b"{", "participants", entries, next)
+        return _listing(b"{", "participants", *page)
 
     async def streams(self, request: Request) -> Response:
         """The streams as a welcome would show them, for those who want to look without joining."""
@@ -110,13 +108,15 @@ class HttpApi:
         return await self._gateway.work.run((space.id, participant), lambda: self._streams(request, space.state))
 
     def _streams(self, request: Request, state: SpaceState) -> Response:
-        after, limit = _stream_number(request.query.get("after")), _limit(request)
-        ids = list(state.streams)
-        ids = ids[bisect.bisect_right(ids, after, key=_stream_number) :]
-        entries, is_all = _page(state.describe_stream(state.streams[id]) for id in ids[:limit])
-        next = None if is_all and len(ids) <= limit else ids[len(entries) - 1]
+        page = stream_page(
+            state,
+            request.query.get("after"),
+            entry_limit(request.query.get("limit")),
+            HTTP_PAGE_BYTES,
+            lambda stream: encode_json(state.describe_stream(stream)),
+        )
         head = encode_json({"epoch": state.epoch, "seq": state.seq})[:-1] + b","
-        return _listing(head, "streams", entries, next)
+        return _listing(head, "streams", *page)
 
     def _may_post(self, request: Request) -> int:
         """Judged before the body is read."""
@@ -257,39 +257,6 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
 
 def _json(value: Any) -> Response:
     return Response(encode_json(value))
-
-
-# -- pages ----------------------------------------------------------------------------------------
-
-
-def _limit(request: Request) -> int:
-    text = request.query.get("limit", str(MAX_ENTRIES))
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
-        raise ValidationFailed(f"limit is {text[:40]!r}, expected a whole number of at least 1", field="limit")
-    return min(int(text), MAX_ENTRIES)
-
-
-def _stream_number(id: str | None) -> int:
-    """Streams are numbered in the order in which they were opened, and no number comes again."""
-    if id is None:
-        return 0
-    number = id.removeprefix("stream-")
-    if not (number.isascii() and number.isdecimal() and len(number) < 19):
-        raise ValidationFailed(f"after is {id[:40]!r}, expected the id of a stream, such as stream-7", field="after")
-    return int(number)
-
-
-def _page(described: Iterable[Any]) -> tuple[list[bytes], bool]:
-    """As many as one page holds, and whether those are all."""
-    entries: list[bytes] = []
-    size = 0
-    for each in described:
-        entry = encode_json(each)
-        if entries and size + len(entry) > PAGE_BYTES:
-            return entries, False
-        entries.append(entry)
-        size += len(entry) + 1
-    return entries, True
 
 
 def _listing(head: bytes, name: str, entries: list[bytes], next: str | None) -> Response:

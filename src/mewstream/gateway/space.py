@@ -21,6 +21,7 @@ from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.inbound import Rate
 from mewstream.gateway.joining import JoinRefused, Resume
 from mewstream.gateway.lately import LatelySeen
+from mewstream.gateway.listing import SOCKET_PAGE_BYTES, as_list, entry_limit, participant_page, stream_page
 from mewstream.gateway.metrics import SpaceMetrics
 from mewstream.gateway.outbound import Drop
 from mewstream.gateway.past import Past
@@ -31,8 +32,8 @@ from mewstream.gateway.welcomes import Welcomes
 from mewstream.gateway.wsframes import header
 from mewstream.protocol import commands, frames, kinds
 from mewstream.protocol.decide import Decision, Repetition, decide
-from mewstream.protocol.envelope import Envelope, parse_envelope
-from mewstream.protocol.errors import JournalUnavailable, LimitExceeded, PeerError
+from mewstream.protocol.envelope import Envelope, encode_json, parse_envelope
+from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError, Unauthorized
 from mewstream.protocol.fold import apply, apply_block, gateway_message_id
 from mewstream.protocol.frame_rules import decide_frame, decide_run
 from mewstream.protocol.records import (
@@ -249,7 +250,46 @@ class Space:
             self._by_http = False
 
     def envelope(self, sender: str, envelope: Envelope) -> Decision:
-        return self.handle(commands.Send(sender, envelope))
+        if envelope.kind not in kinds.QUESTIONS:
+            return self.handle(commands.Send(sender, envelope))
+        try:
+            self._answer_question(sender, envelope)
+        except PeerError as flaw:
+            flaw.envelope_id = envelope.id
+            return self.refuse(sender, envelope.kind, flaw)
+        return Decision([], is_recorded=False)
+
+    def _answer_question(self, sender: str, envelope: Envelope) -> None:
+        """To the asker alone, in order with all that it is told: it describes the state at this very place."""
+        member = self.members.get(sender)
+        if member is None or self._by_http:
+            raise InvalidRequest(f"{envelope.kind} is for sockets: use GET /streams or GET /participants")
+        if envelope.sender not in (None, sender):
+            raise Unauthorized(f"from is not {sender!r}: leave it out or use that", expected_from=sender)
+        state, payload = self.state, envelope.payload
+        after, limit = payload.get("after"), entry_limit(payload.get("limit"))
+        if envelope.kind == kinds.STREAM_LIST:
+            page = stream_page(state, after, limit, SOCKET_PAGE_BYTES, self._welcomes.stream)
+            kind, name, total = kinds.STREAM_LISTED, "streams", len(state.streams)
+        else:
+            others = [id for id in state.participants if id != sender]
+            page = participant_page(
+                others, after, limit, SOCKET_PAGE_BYTES, lambda id: encode_json(state.describe_participant(id))
+            )
+            kind, name, total = kinds.PARTICIPANT_LISTED, "participants", len(others)
+        answer = {name: as_list(page.entries), "total": total, "epoch": state.epoch, "seq": state.seq}
+        if page.next is not None:
+            answer["next"] = page.next
+        body = gateway_envelope(
+            kind,
+            answer,
+            id=f"{gateway_message_id(state.epoch, state.seq)}-listed-{next(self._unrecorded)}",
+            ts=state.ts,
+            to=[sender],
+            correlation_id=envelope.id,
+        )
+        self.caused_bytes = len(body)
+        self._send_to(member, body, state.seq)
 
     def frame(self, member: Member, message: bytes, opcode: int) -> None:
         """A raw frame from a connection: the hot path."""

@@ -31,6 +31,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The payload of a request or announcement: every later joiner gets it again."""
     stream_metadata_values: int = 2_048
     """Values in it. Each takes far more memory than the two bytes that it may have in JSON."""
+    welcome_bytes: int = 1 << 20
+    """A welcome. Of what does not fit there, clients fetch page by page."""
     formats_per_stream: int = 16
     schema_bytes: int = 32 << 10
     capability_list_bytes: int = 8 << 10

@@ -7,7 +7,7 @@ What is computed from it (welcome, projections, recipients) is in this module to
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -252,17 +252,18 @@ class SpaceState:
         participant: str,
         *,
         participants: list[Any] | None = None,
-        described_stream: Callable[[Stream], object] | None = None,
+        active_streams: list[Any] | None = None,
     ) -> dict[str, Any]:
         """The payload of ``system/welcome``: the fold at this very ``seq``. Whoever makes many may have the parts
         that are the same in all of them, described before, and give those."""
-        describe_stream = described_stream or self.describe_stream
         if participants is None:
             participants = [self.describe_participant(each) for each in self.participants if each != participant]
+        if active_streams is None:
+            active_streams = [self.describe_stream(stream) for stream in self.streams.values()]
         return {
             "you": self.describe_participant(participant),
             "participants": participants,
-            "active_streams": [describe_stream(stream) for stream in self.streams.values()],
+            "active_streams": active_streams,
             "epoch": self.epoch,
             "seq": self.seq,
         }

@@ -104,6 +104,10 @@ class Capabilities:
             pass
         return None
 
+    def may_allow(self, kind: str) -> bool:
+        """Whether there is any payload with which the holder may send ``kind``: known without looking at one."""
+        return (self._decisions.get(kind) or self._decide(kind)).verdict is not False
+
     def judges_payload(self, kind: str) -> bool:
         """Whether a pattern for ``kind`` looks at the payload, so that it must be decoded first."""
         return (self._decisions.get(kind) or self._decide(kind)).judges_payload

@@ -27,7 +27,7 @@ from mewstream.protocol.errors import (
     Unauthorized,
     ValidationFailed,
 )
-from mewstream.protocol.frame_rules import decide_data, decide_frame
+from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frame
 from mewstream.protocol.identifiers import describe, flaw_in_participant_id, required_id
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.policy import Limits
@@ -59,6 +59,8 @@ from mewstream.protocol.stream_rules import STREAM_RULES, capability_violation
 from mewstream.protocol.times import SECOND
 
 MAX_PAUSE_SECONDS = 7 * 86_400
+#: Bytes of a payload. A smaller one is decoded in no time, so that its flaws can be told before anything else.
+LARGE_PAYLOAD = 16 << 10
 
 
 class Repetition(msgspec.Struct, frozen=True):
@@ -228,6 +230,8 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         )
     if kinds.is_reserved(kind):
         raise ReservedKind(f"{kind} comes from the gateway only", attempted_kind=kind)
+    if len(envelope.payload_raw) > LARGE_PAYLOAD:
+        _check_large(ledger, sender, envelope)
     if kind == kinds.CHAT:
         _require_text(envelope, "text")
     elif kind == kinds.MCP_REQUEST:
@@ -237,6 +241,23 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         raise InvalidOperation(
             f"you are paused: until you are resumed, only {', '.join(sorted(kinds.WHILE_PAUSED))} are accepted"
         )
+
+
+def _check_large(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    """A large payload is not decoded for somebody who may not send it, whatever is in it."""
+    kind, state = envelope.kind, ledger.state
+    limits = state.limits
+    if kind == kinds.STREAM_DATA:
+        check_large_data(ledger, sender, envelope)
+        return
+    opens = kind in (kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE)  # these have a limit of their own
+    if kind in _RULES and not opens and len(envelope.payload_raw) > limits.control_bytes:
+        raise LimitExceeded(f"the payload of {kind} is larger than {limits.control_bytes} bytes", limit="control_bytes")
+    if kind in kinds.ALWAYS_ALLOWED or kind in _BY_RIGHT:
+        return
+    required = kinds.STREAM_MANAGE if kind == kinds.STREAM_ANNOUNCE else kind
+    if not state.capabilities(sender).may_allow(required):
+        raise capability_violation(state, sender, kind, required=None if required == kind else required)
 
 
 def _require_text(envelope: Envelope, key: str) -> None:
@@ -424,6 +445,9 @@ def _require_held(state: SpaceState, sender: str, patterns: list[dict[str, Any]]
             **state.repeated_capabilities(sender),
         )
 
+
+#: A right on the stream decides about these, and no capability.
+_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys()) - {kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}
 
 _RULES = {
     kinds.CAPABILITY_GRANT: _capability_grant,

@@ -58,7 +58,7 @@ class Envelope(msgspec.Struct):
     def payload(self) -> dict[str, Any]:
         """The payload as an object; decoded on first use. Changing it changes what is relayed."""
         if self.payload_decoded is None:
-            self.payload_decoded = _decode_json(self.payload_raw, "payload")
+            self.payload_decoded = decode_json(self.payload_raw, "payload")
         return self.payload_decoded
 
     @property
@@ -176,7 +176,7 @@ def _text(fields: dict[str, msgspec.Raw], key: str, max_bytes: int) -> str | Non
     raw = fields.get(key)
     if raw is None:
         return None
-    value = _decode_json(bytes(raw), key)
+    value = decode_json(bytes(raw), key)
     if value is None:
         return None
     if not isinstance(value, str):
@@ -190,7 +190,7 @@ def _texts(fields: dict[str, msgspec.Raw], key: str, max_bytes: int, *, bare_tex
     raw = fields.get(key)
     if raw is None:
         return None
-    value = _decode_json(bytes(raw), key)
+    value = decode_json(bytes(raw), key)
     if value is None:
         return None
     if bare_text and isinstance(value, str):
@@ -204,7 +204,8 @@ def _texts(fields: dict[str, msgspec.Raw], key: str, max_bytes: int, *, bare_tex
     return value
 
 
-def _decode_json(raw: bytes, what: str) -> Any:
+def decode_json(raw: bytes, what: str) -> Any:
+    """A part of a message, whose flaws are its sender's."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as flaw:

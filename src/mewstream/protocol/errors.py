@@ -120,7 +120,7 @@ class FormatRequired(PeerError):
 _SIZES = frozenset(
     {
         *("message_bytes", "stream_metadata_bytes", "stream_metadata_values", "schema_bytes", "id_bytes"),
-        "capability_list_bytes",
+        *("control_bytes", "capability_list_bytes"),
     }
 )
 

@@ -22,6 +22,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """One WebSocket message or HTTP body, after reassembly."""
     id_bytes: int = 128
     """A participant id, an alias or an envelope id, in UTF-8."""
+    control_bytes: int = 64 << 10
+    """The payload of a message that the gateway itself acts on, such as a grant."""
     participants_per_space: int = 10_000
     streams_per_space: int = 10_000
     streams_per_participant: int = 256

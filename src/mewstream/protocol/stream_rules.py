@@ -74,12 +74,14 @@ def stream_reference(payload: dict[str, Any], max_bytes: int) -> str | None:
 
 def find_stream(ledger: Ledger, envelope: Envelope) -> Stream:
     """The stream that an envelope is about, or a refusal."""
-    state, payload = ledger.state, envelope.payload
+    return stream_of(ledger, envelope.kind, envelope.payload)
+
+
+def stream_of(ledger: Ledger, kind: str, payload: dict[str, Any]) -> Stream:
+    state = ledger.state
     reference = stream_reference(payload, state.limits.id_bytes)
     if reference is None:
-        raise ValidationFailed(
-            f"{envelope.kind} needs payload.stream_id (or payload.stream.stream_id)", field="stream_id"
-        )
+        raise ValidationFailed(f"{kind} needs payload.stream_id (or payload.stream.stream_id)", field="stream_id")
     stream = state.find_stream(reference)
     if stream is None:
         raise stream_not_found(reference)

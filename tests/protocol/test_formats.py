@@ -445,6 +445,14 @@ class TestCache:
             assert checker_for(used) is kept
         assert len(formats._cache) <= 256
 
+    def test_large_schemas_are_fewer(self) -> None:
+        """Compiled, a schema takes many times the room that it has as JSON."""
+        parsed = [parse({"id": "a", "schema": {"const": f"{n}-{'x' * 30_000}"}})[0] for n in range(60)]
+        checkers = [checker_for(each) for each in parsed]
+        assert sum(each.size for each in formats._cache.values()) <= 1 << 20
+        assert checker_for(parsed[-1]) is checkers[-1]
+        assert checker_for(parsed[0]) is not checkers[0]
+
     def test_without_a_hash_it_is_not_cached(self) -> None:
         assert checker_for({"id": "a", "schema": {"type": "string"}}).problems(1) != []
         assert checker_for({"id": "a", "schema": {"type": "number"}}).problems(1) == []

@@ -16,7 +16,9 @@ from mewstream.protocol.identifiers import describe
 from mewstream.protocol.policy import Limits
 from mewstream.protocol.schemas import MAX_PROBLEMS, Effort, Profile, check_schema, compile_schema, measure
 
+#: Compiled schemas that are kept: so many, and so many bytes of JSON, each of which takes some forty when compiled.
 _CACHED = 256
+_CACHED_BYTES = 1 << 20
 #: Small, and what takes most of the time when a schema that is not kept any more is compiled again.
 _PROFILES = 10_000
 _NDJSON = frozenset({"x-ndjson", "ndjson", "jsonl", "x-jsonl", "jsonlines", "x-jsonlines"})
@@ -88,6 +90,8 @@ class FormatChecker:
         self._utf8 = main == "text" and charset in ("", "utf-8", "utf8", "us-ascii")
         known = _profiles.get(descriptor.get("schema_hash") or "")
         self._schema = compile_schema(schema, known=known) if schema is not None and self._json else None
+        self.size = len(msgspec.json.encode(schema)) if self._schema is not None else 0
+        """Bytes of the schema that was compiled for it."""
 
     def problems(self, content: Any) -> list[str]:
         """Problems of decoded content, as in ``payload.content`` of a ``stream/data``."""
@@ -147,10 +151,13 @@ def checker_for(descriptor: dict[str, Any]) -> FormatChecker:
     if key[0] is None and descriptor.get("schema") is not None:
         return FormatChecker(descriptor)
     with _cache_lock:
-        checker = _cache.pop(key, None) or FormatChecker(descriptor)
+        checker = _cache.pop(key, None)
+        if checker is None:
+            checker = FormatChecker(descriptor)
+            size = checker.size + sum(each.size for each in _cache.values())
+            while len(_cache) >= _CACHED or (_cache and size > _CACHED_BYTES):
+                size -= _cache.pop(next(iter(_cache))).size
         _cache[key] = checker  # now the most recently used: dicts keep the order of insertion
-        if len(_cache) > _CACHED:
-            del _cache[next(iter(_cache))]
     return checker
 
 

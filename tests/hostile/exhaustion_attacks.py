@@ -147,7 +147,12 @@ def entangled(number: int, size: int = 300) -> dict[str, Any]:
     return {
         "title": str(number),
         "$defs": {
-            f"d{i}": {"properties": {"x": {"$ref": f"#/$defs/d{(i * 7 + 1) % size}"}}, "required": ["x", "y"]}
+            f"d{i}": {
+                "properties": {
+                    "x": {"$ref": f"#/$defs/d{(i * 7 + 1) % size}"},
+                    "y": {"$ref": f"#/$defs/d{(i * 13 + 5) % size}"},
+                }
+            }
             for i in range(size)
         },
         "$ref": "#/$defs/d0",

@@ -459,8 +459,8 @@ class WebSocketMember(WSListener):
         try:
             envelope = parse_envelope(message, max_id_bytes=space.config.limits.id_bytes)
         except PeerError:
-            # The older form of a join has a type and no kind.
-            request = parse_join(message)
+            # The older form of a join has a type and no kind. It is small.
+            request = parse_join(message) if len(message) <= STRANGER_MESSAGE_BYTES else None
             if request is None:
                 raise
             self._join_again(space, request)

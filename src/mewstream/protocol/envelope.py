@@ -32,6 +32,9 @@ MAX_NAMES = 10_000
 #: Levels of JSON. Far less than the interpreter's stack, so that what was read can be written again.
 MAX_DEPTH = 100
 
+_LONGEST_ESCAPE = len("\\u0000")
+#: What stands for a value that is too long to be looked into, by its first byte.
+_BEGINNINGS = {b'"': b'""', b"[": b"[]", b"{": b"{}"}
 #: All that tells how deep JSON is nested: brackets, and where strings begin and end. Both kinds of brackets as one.
 _STRUCTURE = bytes(set(range(256)) - set(b'[]{}"\\'))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
@@ -173,15 +176,15 @@ def _is_deeper(brackets: bytes, most: int) -> bool:
 
 
 def _text(fields: dict[str, msgspec.Raw], key: str, max_bytes: int) -> str | None:
-    raw = fields.get(key)
-    if raw is None:
-        return None
-    value = decode_json(bytes(raw), key)
+    raw = bytes(fields.get(key, b"null"))
+    # A character takes six bytes at most, as an escape: what is longer need not be decoded to be refused.
+    is_too_long = len(raw) > _LONGEST_ESCAPE * max_bytes + 2
+    value = decode_json(raw if not is_too_long else _BEGINNINGS.get(raw[:1], b"0"), key)
     if value is None:
         return None
     if not isinstance(value, str):
         raise ValidationFailed(f"{key} must be a string, got {describe(value)}", field=key)
-    if byte_length(value) > max_bytes:
+    if is_too_long or byte_length(value) > max_bytes:
         raise LimitExceeded(f"{key} is longer than {max_bytes} bytes", limit="id_bytes", field=key)
     return value
 

@@ -129,9 +129,13 @@ class Throttle:
 
     def caused(self, size: int) -> None:
         """So much was told because of the last envelope, beyond it."""
-        rate = self._caused
-        if rate is not None and (wait := rate.take(size, self._loop.time())) and self._reading is not None:
-            self._hold(self._reading, rate, wait)
+        if self._caused is not None:
+            self._caused.take(size, self._loop.time())
+
+    def seconds_owed(self) -> float:
+        """For how long a sender that has caused too much must wait. One reading may bring hundreds of envelopes, each
+        of which causes much: so it is not reading alone that must pause."""
+        return 0.0 if self._caused is None else self._caused.wait_for(0, self._loop.time())
 
     def frame(self, size: int) -> None:
         self._take((self._frames, 1), (self._bytes, size))

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mewstream.protocol.errors import ValidationFailed
+from mewstream.protocol import kinds
+from mewstream.protocol.envelope import Envelope, encode_json
+from mewstream.protocol.errors import Unauthorized, ValidationFailed
+from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState, Stream
 
 MAX_ENTRIES = 1_000
@@ -77,6 +80,27 @@ def _page(ids: list[str], described: Iterable[bytes], max_bytes: int) -> Page:
     return Page(entries, ids[len(entries) - 1] if len(entries) < len(ids) else None)
 
 
-def as_list(entries: list[bytes]) -> list[msgspec.Raw]:
-    """To be encoded with other things."""
-    return [msgspec.Raw(b",".join(entries))] if entries else []
+# -- questions over a socket ----------------------------------------------------------------------
+
+
+def answer_question(
+    state: SpaceState, sender: str, envelope: Envelope, *, describe_stream: Callable[[Stream], bytes], id: str
+) -> bytes:
+    """The answer to ``stream/list`` or ``participant/list``, which is for the asker alone."""
+    if envelope.sender not in (None, sender):
+        raise Unauthorized(f"from is not {sender!r}: leave it out or use that", expected_from=sender)
+    after, limit = envelope.payload.get("after"), entry_limit(envelope.payload.get("limit"))
+    if envelope.kind == kinds.STREAM_LIST:
+        page = stream_page(state, after, limit, SOCKET_PAGE_BYTES, describe_stream)
+        kind, name, total = kinds.STREAM_LISTED, "streams", len(state.streams)
+    else:
+        others = [each for each in state.participants if each != sender]
+        page = participant_page(
+            others, after, limit, SOCKET_PAGE_BYTES, lambda id: encode_json(state.describe_participant(id))
+        )
+        kind, name, total = kinds.PARTICIPANT_LISTED, "participants", len(others)
+    entries = [msgspec.Raw(b",".join(page.entries))] if page.entries else []
+    answer: dict[str, Any] = {name: entries, "total": total, "epoch": state.epoch, "seq": state.seq}
+    if page.next is not None:
+        answer["next"] = page.next
+    return gateway_envelope(kind, answer, id=id, ts=state.ts, to=[sender], correlation_id=envelope.id)

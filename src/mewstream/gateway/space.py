@@ -18,10 +18,10 @@ from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, FrameParcel, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
-from mewstream.gateway.inbound import Rate
+from mewstream.gateway.join_rate import JoinRate
 from mewstream.gateway.joining import JoinRefused, Resume
 from mewstream.gateway.lately import LatelySeen
-from mewstream.gateway.listing import SOCKET_PAGE_BYTES, as_list, entry_limit, participant_page, stream_page
+from mewstream.gateway.listing import answer_question
 from mewstream.gateway.metrics import SpaceMetrics
 from mewstream.gateway.outbound import Drop
 from mewstream.gateway.past import Past
@@ -32,8 +32,8 @@ from mewstream.gateway.welcomes import Welcomes
 from mewstream.gateway.wsframes import header
 from mewstream.protocol import commands, frames, kinds
 from mewstream.protocol.decide import Decision, Repetition, decide
-from mewstream.protocol.envelope import Envelope, encode_json, parse_envelope
-from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError, Unauthorized
+from mewstream.protocol.envelope import Envelope, parse_envelope
+from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError
 from mewstream.protocol.fold import apply, apply_block, gateway_message_id
 from mewstream.protocol.frame_rules import decide_frame, decide_run
 from mewstream.protocol.records import (
@@ -72,10 +72,6 @@ HISTORY_CHUNK = 256
 COMMIT_TIMEOUT = 5.0
 #: Connections that fell behind within so many seconds count together.
 SLOW_SECONDS = 1.0
-#: Joins of one participant that may come together; those of the time since then count against ``joins_per_second``.
-JOIN_BURST = 100
-#: Participants whose joins are counted; more than a space may have.
-MAX_COUNTED_JOINS = 20_000
 #: Fewer than these are never many, unless they are most of the space.
 FEW = 3
 
@@ -139,7 +135,7 @@ class Space:
         self._work = work
         self._floods = RefusalFloods(loop, self._record_sum)
         self._unrecorded = itertools.count(1)
-        self._joins: dict[str, Rate] = {}
+        self._join_rate = JoinRate(loop, config.limits.joins_per_second)
         self.caused_bytes = 0
         """What was told because of the last command, beyond the message that it was."""
         self._slow = LatelySeen(SLOW_SECONDS)
@@ -195,32 +191,17 @@ class Space:
         self._set_timer()
         return None
 
-    def check_joins(self, participant: str) -> JoinRefused | None:
-        """Each join costs a welcome, is recorded and told: one participant has so many of them within a time."""
-        per_second = self.config.limits.joins_per_second
-        if per_second <= 0:
-            return None
-        now = self._loop.time()
-        rate = self._joins.pop(participant, None) or Rate("joins_per_second", per_second, now, burst=JOIN_BURST)
-        self._joins[participant] = rate
-        if len(self._joins) > MAX_COUNTED_JOINS:
-            del self._joins[next(iter(self._joins))]
-        wait = rate.wait_for(1, now)
-        if not wait:
-            rate.take(1, now)
-            return None
-        flaw = LimitExceeded(
-            f"more than {JOIN_BURST} joins of {participant!r} at once, or {per_second:g} per second: "
-            f"try again in {wait:.1f} seconds",
-            limit="joins_per_second",
-            retry_after=round(wait, 1),
-        )
-        refuse = commands.Refuse(participant, kinds.JOIN, flaw.code, flaw.message, flaw.http_status, flaw.details)
-        (refused,) = decide(self.state, self.clock.now(), refuse).records
-        assert isinstance(refused, Refused)
-        self.metrics.refused(refused.code)
-        self._floods.treat(refused, may_record=False)
-        return JoinRefused(flaw, CloseReason.JOINS_TOO_OFTEN)
+    def check_joins(self, participant: str) -> None:
+        """Raises :class:`JoinRefused` for a participant that joins too often."""
+        try:
+            self._join_rate.check(participant)
+        except LimitExceeded as flaw:
+            refuse = commands.Refuse(participant, kinds.JOIN, flaw.code, flaw.message, flaw.http_status, flaw.details)
+            (refused,) = decide(self.state, self.clock.now(), refuse).records
+            assert isinstance(refused, Refused)
+            self.metrics.refused(refused.code)
+            self._floods.treat(refused, may_record=False)
+            raise JoinRefused(flaw, CloseReason.JOINS_TOO_OFTEN) from None
 
     def leave(self, member: Member, *, heir: Member | None = None) -> None:
         """A connection is gone. One that was replaced meanwhile takes nothing with it; where there
@@ -264,32 +245,15 @@ class Space:
         member = self.members.get(sender)
         if member is None or self._by_http:
             raise InvalidRequest(f"{envelope.kind} is for sockets: use GET /streams or GET /participants")
-        if envelope.sender not in (None, sender):
-            raise Unauthorized(f"from is not {sender!r}: leave it out or use that", expected_from=sender)
-        state, payload = self.state, envelope.payload
-        after, limit = payload.get("after"), entry_limit(payload.get("limit"))
-        if envelope.kind == kinds.STREAM_LIST:
-            page = stream_page(state, after, limit, SOCKET_PAGE_BYTES, self._welcomes.stream)
-            kind, name, total = kinds.STREAM_LISTED, "streams", len(state.streams)
-        else:
-            others = [id for id in state.participants if id != sender]
-            page = participant_page(
-                others, after, limit, SOCKET_PAGE_BYTES, lambda id: encode_json(state.describe_participant(id))
-            )
-            kind, name, total = kinds.PARTICIPANT_LISTED, "participants", len(others)
-        answer = {name: as_list(page.entries), "total": total, "epoch": state.epoch, "seq": state.seq}
-        if page.next is not None:
-            answer["next"] = page.next
-        body = gateway_envelope(
-            kind,
-            answer,
-            id=f"{gateway_message_id(state.epoch, state.seq)}-listed-{next(self._unrecorded)}",
-            ts=state.ts,
-            to=[sender],
-            correlation_id=envelope.id,
+        body = answer_question(
+            self.state,
+            sender,
+            envelope,
+            describe_stream=self._welcomes.stream,
+            id=f"{gateway_message_id(self.state.epoch, self.state.seq)}-listed-{next(self._unrecorded)}",
         )
         self.caused_bytes = len(body)
-        self._send_to(member, body, state.seq)
+        self._send_to(member, body, self.state.seq)
 
     def frame(self, member: Member, message: bytes, opcode: int) -> None:
         """A raw frame from a connection: the hot path."""

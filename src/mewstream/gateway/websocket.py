@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -64,10 +65,10 @@ class WebSocketMember(WSListener):
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
         self._work = gateway.work
-        self._parked = 0
+        self._backlog: deque[Callable[[], None]] = deque()
         """What was read and waits for a later turn of the loop. Nothing is read meanwhile, and all that was read
         already waits behind it."""
-        self._is_unparking = False
+        self._is_catching_up = False
         self._recorded_ping: bytes | None = None
         self._run: list[bytes] = []
         """Frames that came together, until the last of them is here."""
@@ -179,8 +180,8 @@ class WebSocketMember(WSListener):
                 return
         self._end_run()
         reserved = bool(frame.rsv1 or frame.rsv2 or frame.rsv3)
-        if self._parked:
-            self._park(partial(self._take, kind, frame.fin, reserved, frame.get_payload_as_bytes()))
+        if self._backlog:
+            self._wait(partial(self._take, kind, frame.fin, reserved, frame.get_payload_as_bytes()))
             return
         self._take(kind, frame.fin, reserved, frame.get_payload_as_bytes())
         if frame.last_in_buffer:
@@ -208,28 +209,39 @@ class WebSocketMember(WSListener):
 
     def _in_order(self, action: Callable[[], None]) -> None:
         """Behind all that waits, or at once where nothing does."""
-        if self._parked:
-            self._park(action)
+        if self._backlog:
+            self._wait(action)
         else:
             action()
 
-    def _park(self, action: Callable[[], None]) -> None:
+    def _wait(self, action: Callable[[], None]) -> None:
         """The time of this turn is over, or other things of this connection wait."""
-        if not self._parked:
+        self._backlog.append(action)
+        if len(self._backlog) == 1:
             self._run_kind = None  # no frame may go past what waits
             self.reading.hold(self._work)
-        self._parked += 1
-        self._work.put(self._who, partial(self._unpark, action))
+            self._catch_up_later()
 
-    def _unpark(self, action: Callable[[], None]) -> None:
-        self._is_unparking = True
+    def _catch_up_later(self) -> None:
+        owed = self._throttle.seconds_owed()
+        if owed:
+            self._gateway.loop.call_later(owed, self._catch_up_later)
+        else:
+            self._work.put(self._who, self._catch_up)
+
+    def _catch_up(self) -> None:
+        """Carry out what waits first, and leave the rest for the next turn."""
+        action = self._backlog[0]
+        self._is_catching_up = True
         try:
             if action == self._lost or not (self._gone or self._deaf or self.outbound.closing is not None):
                 action()
         finally:
-            self._is_unparking = False
-            self._parked -= 1
-            if not self._parked:
+            self._is_catching_up = False
+            self._backlog.popleft()
+            if self._backlog:
+                self._catch_up_later()
+            else:
                 self.reading.release(self._work)
 
     def _pinged(self, payload: bytes) -> None:
@@ -290,6 +302,7 @@ class WebSocketMember(WSListener):
             space, participant = self._gateway.identify(
                 request, named_space=self._named_space, header_token=self._token
             )
+            space.check_joins(participant)
         except JoinRefused as refusal:
             self._refuse_and_close(refusal.flaw, refusal.reason)
             return
@@ -297,10 +310,6 @@ class WebSocketMember(WSListener):
         if self._join_timer is not None:
             self._join_timer.cancel()
         self._who = (space.id, participant)
-        too_often = space.check_joins(participant)
-        if too_often is not None:
-            self._refuse_and_close(too_often.flaw, too_often.reason)
-            return
         self.participant = participant
         self.is_reconnect = request.resume is not None
         self._max_bytes = space.config.limits.message_bytes
@@ -411,17 +420,17 @@ class WebSocketMember(WSListener):
         space = self.space
         if space is None:
             self._first_message(message)
-        elif self._is_unparking:
+        elif self._is_catching_up:
             self._carry_out(space, opcode, message)
-        elif self._parked:
-            self._park(partial(self._carry_out, space, opcode, message))
+        elif self._backlog:
+            self._wait(partial(self._carry_out, space, opcode, message))
         elif message[:1] == b"#":
             if self._throttle.watches_frames or not self._begin_run(message, opcode):
                 self._carry_out(space, opcode, message)
-        elif self._work.admits(self._who):
+        elif self._work.admits(self._who) and not self._throttle.seconds_owed():
             self._carry_out(space, opcode, message)
         else:
-            self._park(partial(self._carry_out, space, opcode, message))
+            self._wait(partial(self._carry_out, space, opcode, message))
 
     def _carry_out(self, space: Space, opcode: int, message: bytes) -> None:
         try:
@@ -453,7 +462,7 @@ class WebSocketMember(WSListener):
             space = self.space
             if space is not None:
                 for message in space.frames(self, self._run_head, run, self._run_opcode):
-                    self._park(partial(self._carry_out, space, self._run_opcode, message))
+                    self._wait(partial(self._carry_out, space, self._run_opcode, message))
 
     def _envelope(self, space: Space, message: bytes) -> None:
         try:

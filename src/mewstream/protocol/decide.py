@@ -133,7 +133,7 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
         case commands.ReportDrop():
             ledger.write(FramesDropped, **msgspec.structs.asdict(command))
         case commands.ClockJump():
-            ledger.write(ClockJumped, **msgspec.structs.asdict(command))
+            _jump(ledger, command)
         case commands.Tick():
             _tick(ledger)
 
@@ -173,6 +173,16 @@ def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> N
     # A second reason to wait never shortens the first.
     until = max(until, ledger.state.timers.get(("rejoin", participant, ""), 0))
     ledger.write(Suspended, participant=participant, until=until, reason=reason)
+
+
+def _jump(ledger: Ledger, command: commands.ClockJump) -> None:
+    """A pause that is not over lasts as long as was said. Its new end is recorded, so that later readers see it."""
+    jumped = ledger.write(ClockJumped, **msgspec.structs.asdict(command))
+    if command.shift:
+        for participant, until in ledger.state.paused.items():
+            if until > jumped.ts - command.shift:
+                until += command.shift
+                ledger.write(Paused, jumped.seq, participant=participant, until=until, by=kinds.GATEWAY)
 
 
 def _tick(ledger: Ledger) -> None:

@@ -143,13 +143,12 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
 
 
 def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
-    """What was promised for so many seconds has them; what ends at a time, such as a right that expires, ends then."""
+    """What was promised for so many seconds and is not over has the rest of them; what ends at a time, such as a right
+    that expires, ends then. Of pauses the records that follow tell."""
+    before = record.ts - record.shift
     for timer, due in state.timers.items():
-        if timer[0] != "expire":
+        if timer[0] != "expire" and due > before:
             state.timers[timer] = due + record.shift
-    for participant, until in state.paused.items():
-        if until >= 0:
-            state.paused[participant] = until + record.shift
 
 
 def _joined(state: SpaceState, record: Joined) -> None:

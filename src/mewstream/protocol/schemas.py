@@ -64,7 +64,7 @@ CHARACTERS_OF_A_VALUE = 8
 _REGEX = jsonschema_rs.RegexOptions(size_limit=64 << 10, dfa_size_limit=1 << 20)
 _SMALL_REGEX = jsonschema_rs.RegexOptions(size_limit=16 << 10)
 
-_COMPARISON = 240  # of one number with another, which are made fractions for it
+_COMPARISON = 280  # of one number with another, which are made fractions for it
 _WHOLE_COMPARISON = 52  # of whole numbers, where `type` lets nothing else through
 _OTHER_COMPARISON = 30
 _UNIQUE = 1_200  # for each value below: up to 15 items are compared each with each

@@ -188,9 +188,10 @@ def _jump(ledger: Ledger, command: commands.ClockJump) -> None:
 def _tick(ledger: Ledger) -> None:
     """One thing that is due, the earliest. More may be due: ask again after applying."""
     state = ledger.state
-    timer, due = min(state.timers.items(), key=lambda item: (item[1], item[0]), default=(None, 0))
-    if timer is None or due > ledger.now:
+    earliest = state.timers.earliest()
+    if earliest is None or earliest[0] > ledger.now:
         return
+    timer = earliest[1]
     what, name, _ = timer
     if what == "rejoin":
         _leave(ledger, name, "disconnected")

@@ -146,7 +146,7 @@ def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
     """What was promised for so many seconds and is not over has the rest of them; what ends at a time, such as a right
     that expires, ends then. Of pauses the records that follow tell."""
     before = record.ts - record.shift
-    for timer, due in state.timers.items():
+    for timer, due in list(state.timers.items()):
         if timer[0] != "expire" and due > before:
             state.timers[timer] = due + record.shift
 

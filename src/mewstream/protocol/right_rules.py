@@ -18,8 +18,9 @@ from mewstream.protocol.records import (
     WriteGranted,
     WriteRevoked,
 )
-from mewstream.protocol.state import SpaceState, Stream, Timer
+from mewstream.protocol.state import SpaceState, Stream
 from mewstream.protocol.stream_rules import check_ownable, check_transition, find_stream, name_stream
+from mewstream.protocol.timers import Timer
 from mewstream.protocol.times import parse_rfc3339, rfc3339
 
 # -- the right to write --------------------------------------------------------------------------

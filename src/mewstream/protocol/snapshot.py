@@ -11,6 +11,7 @@ from mewstream.protocol.fold import index_stream
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import AnyRecord
 from mewstream.protocol.state import Answer, Participant, Rights, SpaceState, Stream
+from mewstream.protocol.timers import Timers
 
 SNAPSHOT_VERSION = 1
 
@@ -81,7 +82,7 @@ def load(data: bytes) -> SpaceState:
     )
     for stream in state.streams.values():
         index_stream(state, stream)
-    state.timers = {(what, name, other): due for what, name, other, due in snapshot.timers}
+    state.timers = Timers({(what, name, other): due for what, name, other, due in snapshot.timers})
     state.answers = {
         sender: {id: Answer(each.digest, each.seq, each.ts, list(each.records)) for id, each in answers.items()}
         for sender, answers in snapshot.answers.items()

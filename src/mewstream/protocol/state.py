@@ -21,6 +21,7 @@ from mewstream.protocol.errors import ValidationFailed
 from mewstream.protocol.identifiers import namespace
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import Record, StreamPolicy
+from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
 
@@ -29,10 +30,6 @@ MAX_PROJECTIONS = 256
 #: How much of its capabilities a refusal repeats to a participant.
 _REPEATED_PATTERNS = 16
 _REPEATED_BYTES = 2 << 10
-
-Timer = tuple[str, str, str]
-"""What falls due: (``expire``, stream, writer), (``start``, stream, ""), (``owner``, stream, ""),
-(``rejoin``, participant, "")."""
 
 
 class Participant(msgspec.Struct):
@@ -136,7 +133,7 @@ class SpaceState:
     standing: dict[str, dict[str, None]] = field(default_factory=dict)
     """Streams that name a participant in ``auto_grant``, here or not."""
     stream_counter: int = 0
-    timers: dict[Timer, int] = field(default_factory=dict)
+    timers: Timers = field(default_factory=Timers)
     answers: dict[str, dict[str, Answer]] = field(default_factory=dict)
     compiled: dict[str, Capabilities] = field(default_factory=dict, compare=False, repr=False)
     descriptions: Descriptions = field(default_factory=Descriptions, compare=False, repr=False)
@@ -270,7 +267,8 @@ class SpaceState:
 
     def next_deadline(self) -> int | None:
         """When time itself becomes a command: the earliest moment at which something falls due."""
-        return min(self.timers.values(), default=None)
+        earliest = self.timers.earliest()
+        return None if earliest is None else earliest[0]
 
 
 def describe_stream(

@@ -278,9 +278,9 @@ DECISION_KEYS = [
 
 
 @contextlib.contextmanager
-def judged(**capabilities: list[Any]) -> Iterator[GatewayProcess]:
+def judged(ours: dict[str, Any] | None = None, **capabilities: list[Any]) -> Iterator[GatewayProcess]:
     """``alice`` may do everything, the others what is said."""
-    built = space_config("alice", *capabilities, capabilities=capabilities, gateway_logging=ON)
+    built = space_config("alice", *capabilities, capabilities=capabilities, gateway_logging=ON, mewstream=ours or {})
     with running_gateway(built) as gateway:
         yield gateway
 
@@ -478,7 +478,7 @@ async def test_frames_are_not_among_the_decisions() -> None:
 async def test_an_entry_is_bounded_however_long_the_lists_are() -> None:
     """Whoever grants chooses how long a list is, and it would be repeated for every message."""
     many = [{"kind": "chat", "payload": {"text": f"{number}-{'x' * 400}"}} for number in range(60)]
-    with judged(bob=[*many, {"kind": "mcp/*"}]) as gateway:
+    with judged({"limits": {"capability_list_bytes": "64KiB"}}, bob=[*many, {"kind": "mcp/*"}]) as gateway:
         async with joined(gateway, "bob") as (bob,):
             correlated = [f"c-{number}" for number in range(1000)]
             id = await bob.send("mcp/request", {"method": "x"}, correlation_id=correlated)

@@ -32,6 +32,7 @@ from mewstream.protocol.fold import apply
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
+    ClockJumped,
     EnvelopeAccepted,
     Frame,
     FramesDropped,
@@ -80,6 +81,8 @@ def every_record() -> list[Record]:
     pattern = [{"kind": "stream/*", "payload": {"a": ["é", 1, None, 1.5]}}]
     made: list[tuple[type[Record], dict[str, Any]]] = [
         (SpaceStarted, {"epoch": "e-1", "config": {"participants": {"ann": {"capabilities": pattern}}}}),
+        (ClockJumped, {"by": -3_600_000_000, "ahead": 3_600_000_000}),
+        (ClockJumped, {"by": 5_000_000, "shift": 2_000_000}),
         (Joined, {"participant": "ann", "capabilities": pattern, "transport": "websocket"}),
         (Joined, {"participant": "änn", "capabilities": [], "transport": "log", "resumed": True, "continues": True}),
         (Joined, {"participant": "ann", "capabilities": [], "transport": "websocket", "replaced": True}),
@@ -103,6 +106,7 @@ def every_record() -> list[Record]:
                 "stream_id": "stream-2",
                 "excerpt": "\ufffd#",
                 "count": 12,
+                "told": 3,
             },
         ),
         (CapabilitiesGranted, {"grant_id": "g", "participant": "b", "capabilities": pattern, "by": "ann"}),

@@ -18,12 +18,13 @@ from driven import Driven
 from making import SPACE, ForgetfulFiles, Script, abandon, lively, memory_directory, open_journal
 
 from mewstream.gateway import recorder as recorder_module
+from mewstream.gateway.clock import MachineClock
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
+from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.history_reads import HistoryReads
-from mewstream.gateway.refusal_flood import RefusalFlood
 from mewstream.gateway.space import Space
 from mewstream.journal import partition as partition_module
 from mewstream.journal.errors import CorruptJournal
@@ -389,7 +390,6 @@ class FakeMember:
     def __init__(self, participant: str, on_push: Callable[[Parcel], None] = lambda parcel: None) -> None:
         self.participant = participant
         self.session = 0
-        self.flood = RefusalFlood(asyncio.get_running_loop(), lambda refuse: None)
         self.got: list[Parcel] = []
         self.closed: list[CloseReason] = []
         self._on_push = on_push
@@ -440,6 +440,8 @@ def make_space(driven: Driven, *people: str) -> Space:
         reads=HistoryReads(asyncio.get_running_loop()),
         mint_token=lambda participant: f"token-{participant}",
         connection_url="ws://x",
+        work=FairQueue(asyncio.get_running_loop()),
+        clock=MachineClock(),
     )
     driven.states[SPACE] = space.state
     return space

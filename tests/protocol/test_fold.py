@@ -138,6 +138,7 @@ def every_kind_of_record() -> Scene:
     )
     scene.do(commands.Join("cat", "websocket"))
     scene.do(commands.Suspend("cat", "draining"))
+    scene.do(commands.ClockJump(5 * SECOND, 0, 0))
     scene.do(commands.Disconnect("ann", scene.sessions["ann"]))
     scene.send("ben", kinds.STREAM_CLOSE, {}, correlation_id=state.streams["stream-1"].open_id)
     scene.send("ann", kinds.STREAM_ERROR, {"stream_id": "stream-2", "code": "broken", "message": "it broke"})

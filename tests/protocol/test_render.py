@@ -69,6 +69,7 @@ def busy() -> Space:
     space.send("admin", "participant/resume", {}, to=["carol"])
     space.do(commands.ReportDrop("carol", stream, 1, 1, 2, "latest"))
     space.suspend("carol")
+    space.do(commands.ClockJump(-5_000_000, 0, 5_000_000))
     space.tick(30)
     space.leave("bob")
     space.tick(60)

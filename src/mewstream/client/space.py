@@ -430,6 +430,18 @@ class Space:
             raise MewError("the gateway answered without the id of the stream: it speaks another protocol")
         return self.streams.get(id) or Stream(self, described)
 
+    async def _know_everything(self) -> None:
+        """Until the pages have come of what a welcome had no room for; usually there are none."""
+        try:
+            async with asyncio.timeout(self._request_timeout):
+                await self._inbox.pages.wait()
+        except TimeoutError:
+            raise RequestTimeout(
+                f"the gateway did not list all streams and participants within {self._request_timeout:g} seconds"
+            ) from None
+        if self._link.error is not None:
+            raise self._link.error.again()
+
     # -- the end ------------------------------------------------------------------------------------
 
     async def flush(self) -> None:

@@ -23,6 +23,7 @@ from mewstream.gateway.workspace import workspace_of
 from mewstream.gateway.yamlfile import MAX_SECONDS, YamlValue, describe_kind, describe_number, one_line, read_yaml
 from mewstream.journal.settings import JournalSettings
 from mewstream.protocol.capabilities import Capabilities
+from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import ConfigError, ValidationFailed
 from mewstream.protocol.identifiers import flaw_in_id, flaw_in_participant_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
@@ -249,7 +250,7 @@ class _Loader:
             )
 
         defaults = _section_of(entries, "defaults", ("capabilities",))
-        default_capabilities = _capabilities(defaults["capabilities"]) if "capabilities" in defaults else []
+        default_capabilities = _capabilities(defaults["capabilities"], limits) if "capabilities" in defaults else []
         history, decisions = _logging(entries.get("gateway_logging"))
         self.spaces[space_id] = SpaceConfig(
             id=space_id,
@@ -291,7 +292,9 @@ class _Loader:
                 id=participant_id,
                 tokens=tokens,
                 capabilities=(
-                    _capabilities(section["capabilities"]) if "capabilities" in section else list(default_capabilities)
+                    _capabilities(section["capabilities"], limits)
+                    if "capabilities" in section
+                    else list(default_capabilities)
                 ),
                 output_log=section["output_log"].path_from(workspace) if "output_log" in section else None,
                 auto_connect="auto_connect" in section and section["auto_connect"].boolean(),
@@ -442,7 +445,7 @@ def _logging(at: YamlValue | None) -> tuple[bool, bool]:
     return switches[0] and overall is not False, switches[1] and overall is not False
 
 
-def _capabilities(at: YamlValue) -> list[dict[str, Any]]:
+def _capabilities(at: YamlValue, limits: Limits) -> list[dict[str, Any]]:
     patterns: list[dict[str, Any]] = []
     for each in at.items("a list of patterns such as {kind: chat}"):
         each.mapping("a pattern such as {kind: chat}")
@@ -450,6 +453,9 @@ def _capabilities(at: YamlValue) -> list[dict[str, Any]]:
         _compile(each, [each.value])
         patterns.append(each.value)
     _compile(at, patterns)  # some bounds are for the list as a whole
+    size, most = len(encode_json(patterns)), limits.capability_list_bytes
+    if size > most:
+        raise at.error(f"found {size} bytes of patterns, expected at most {most} (limits.capability_list_bytes)")
     return patterns
 
 

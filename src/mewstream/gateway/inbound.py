@@ -78,15 +78,16 @@ class Reading:
 
 
 class Rate:
-    """A token bucket that may be overdrawn: who overdraws waits. ``per_second`` 0: no limit."""
+    """A token bucket that may be overdrawn: who overdraws waits. It holds a second's worth, or ``burst``."""
 
-    __slots__ = ("_at", "_tokens", "name", "per_second", "timer")
+    __slots__ = ("_at", "_most", "_tokens", "name", "per_second", "timer")
 
-    def __init__(self, name: str, per_second: float, now: float) -> None:
+    def __init__(self, name: str, per_second: float, now: float, *, burst: float | None = None) -> None:
         self.name = name
         self.per_second = per_second
         self.timer: asyncio.TimerHandle | None = None
-        self._tokens = per_second
+        self._most = per_second if burst is None else burst
+        self._tokens = self._most
         self._at = now
 
     def take(self, amount: float, now: float) -> float:
@@ -95,15 +96,18 @@ class Rate:
         self._tokens -= amount
         return -self._tokens / self.per_second if self._tokens < 0 else 0.0
 
+    def has(self, amount: float, now: float) -> bool:
+        return self.wait_for(amount, now) == 0.0
+
     def wait_for(self, amount: float, now: float) -> float:
         """Seconds until so much may be taken; taking nothing."""
         self._refill(now)
-        # What is more than a second's worth may be taken when the bucket is full.
-        missing = min(amount, self.per_second) - self._tokens
+        # What is more than the bucket holds may be taken when it is full.
+        missing = min(amount, self._most) - self._tokens
         return max(0.0, missing / self.per_second)
 
     def _refill(self, now: float) -> None:
-        self._tokens = min(self.per_second, self._tokens + (now - self._at) * self.per_second)
+        self._tokens = min(self._most, self._tokens + (now - self._at) * self.per_second)
         self._at = now
 
 
@@ -119,10 +123,21 @@ class Throttle:
         self._envelopes = _rate("envelopes_per_second", limits.envelopes_per_second, now)
         self._frames = _rate("frames_per_second", limits.frames_per_second, now)
         self._bytes = _rate("bytes_per_second", limits.bytes_per_second, now)
+        self._caused = _rate("caused_bytes_per_second", limits.caused_bytes_per_second, now, burst_seconds=4)
         self.watches_frames = self._frames is not None or self._bytes is not None
 
     def envelope(self, size: int) -> None:
-        self._take((self._envelopes, 1), (self._bytes, size))
+        self._take((self._envelopes, 1), (self._bytes, size), (self._caused, 0))
+
+    def caused(self, size: int) -> None:
+        """So much was told because of the last envelope, beyond it."""
+        if self._caused is not None:
+            self._caused.take(size, self._loop.time())
+
+    def seconds_owed(self) -> float:
+        """For how long a sender that has caused too much must wait. One reading may bring hundreds of envelopes, each
+        of which causes much: so it is not reading alone that must pause."""
+        return 0.0 if self._caused is None else self._caused.wait_for(0, self._loop.time())
 
     def frame(self, size: int) -> None:
         self._take((self._frames, 1), (self._bytes, size))
@@ -150,8 +165,8 @@ class Throttle:
         rate.timer = self._loop.call_later(wait, reading.release, rate)
 
 
-def _rate(name: str, per_second: float, now: float) -> Rate | None:
-    return Rate(name, per_second, now) if per_second > 0 else None
+def _rate(name: str, per_second: float, now: float, *, burst_seconds: float = 1) -> Rate | None:
+    return Rate(name, per_second, now, burst=per_second * burst_seconds) if per_second > 0 else None
 
 
 class FragmentError(Exception):

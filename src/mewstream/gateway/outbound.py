@@ -27,6 +27,10 @@ PAUSE_CREDIT_RATE = 0.1
 #: So many times longer may a peer hold up its writers while most others do so too.
 COMMON_PATIENCE = 20
 _CHUNK = 64 << 10
+#: So much of what a connection has not taken is still sent to it when it was replaced, or has said goodbye: the close
+#: comes after it. More is not kept for somebody who reads elsewhere: it could come back again and again.
+_KEPT_AT_THE_END = 64 << 10
+_REPLACED = (CloseReason.REPLACED, CloseReason.REPLACED_BY_RECONNECT)
 #: A reader that is far behind may lose such a part of its queue at once, to make room for messages that came together.
 _DROPPED_TOGETHER = 1 / 16
 #: What a queued message costs beside its bytes: a flood of tiny ones must not outgrow the limit.
@@ -158,14 +162,14 @@ class Outbound:
         text = text or reason.value.text
         if self.dropped_frames:
             text = f"{text}; {self.dropped_frames} frames were not delivered"
-        self._end(reason.value.code_for(knows_ours=self.knows_close_codes), text)
+        self._end(reason.value.code_for(knows_ours=self.knows_close_codes), text, may_abort=reason in _REPLACED)
         if self.on_close is not None:
             self.on_close(reason)
 
     def answer_close(self, code: int) -> None:
         """The peer closes: nothing follows the answer."""
         if self._open:
-            self._end(code, "")
+            self._end(code, "", may_abort=True)
 
     def lost(self) -> None:
         """The connection is gone: nothing waits any longer."""
@@ -177,7 +181,12 @@ class Outbound:
         self.lost()
         self._loop.call_later(CLOSE_TIMEOUT, self._transport.abort)
 
-    def _end(self, code: int, text: str) -> None:
+    def _end(self, code: int, text: str, *, may_abort: bool) -> None:
+        """``may_abort``: the peer reads no more, and a close behind much that it has not taken tells nobody."""
+        if may_abort and self._transport.get_write_buffer_size() > _KEPT_AT_THE_END:
+            self.lost()
+            self._transport.abort()
+            return
         self.give_up()
         # By picows, which remembers it: whatever the peer may still send, no second close answers it.
         self._ws.send_close(code, wsframes.close_reason(text))  # type: ignore[arg-type]

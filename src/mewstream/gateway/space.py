@@ -7,38 +7,42 @@ whichever transport it came: the socket and HTTP share one code path.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from mewstream.gateway import invitations
+from mewstream.gateway.clock import JUMP, MachineClock, SpaceClock
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
+from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, FrameParcel, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.history_reads import HistoryReads
 from mewstream.gateway.invitations import Invitations
+from mewstream.gateway.join_rate import JoinRate
 from mewstream.gateway.joining import JoinRefused, Resume
 from mewstream.gateway.lately import LatelySeen
+from mewstream.gateway.listing import answer_question
 from mewstream.gateway.metrics import SpaceMetrics
 from mewstream.gateway.outbound import Drop
 from mewstream.gateway.past import Past
 from mewstream.gateway.recorder import Recorder
-from mewstream.gateway.refusal_flood import RefusalFlood
+from mewstream.gateway.refusal_flood import RefusalFloods, Treatment
 from mewstream.gateway.resume import CannotResume, Epochs, Missed, Viewer, tell_again
-from mewstream.gateway.unrecorded import UnrecordedRefusals
 from mewstream.gateway.welcomes import Welcomes
 from mewstream.gateway.wsframes import header
 from mewstream.protocol import commands, frames, kinds
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
-from mewstream.protocol.errors import JournalUnavailable, LimitExceeded, PeerError
+from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError
 from mewstream.protocol.fold import apply, apply_block, gateway_message_id
 from mewstream.protocol.frame_rules import decide_frame, decide_run
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
+    EnvelopeAccepted,
     Frame,
     Invited,
     Joined,
@@ -47,13 +51,21 @@ from mewstream.protocol.records import (
     Refused,
     StreamEnded,
 )
-from mewstream.protocol.render import gateway_envelope, private_to, render, untold_of, visible_to, with_seq
+from mewstream.protocol.render import (
+    gateway_envelope,
+    private_to,
+    render,
+    unrecorded_refusal,
+    untold_of,
+    visible_to,
+    with_seq,
+)
 from mewstream.protocol.state import SpaceState, Stream
 from mewstream.protocol.times import SECOND, rfc3339
 
 log = logging.getLogger("mewstream.gateway")
 
-#: Nothing is due within this time: look again, so that a clock that was set is noticed.
+#: Seconds for which a timer of the event loop is set at most: what is due in years is looked at again meanwhile.
 LONGEST_SLEEP = 3600.0
 #: Messages of the past that are handed over as one, so that many small ones cost little.
 HISTORY_CHUNK = 256
@@ -71,7 +83,6 @@ class Member(Endpoint, Protocol):
     participant: str
     session: int
     transport_name: str
-    flood: RefusalFlood
     is_listening: bool
     """What it is sent goes somewhere."""
     is_reconnect: bool
@@ -99,18 +110,18 @@ class Space:
         reads: HistoryReads,
         mint_token: Callable[[str], str],
         connection_url: str,
+        work: FairQueue,
+        clock: MachineClock,
     ) -> None:
         self.config = config
         self.id = config.id
         self.state = recovered or SpaceState(config.id)
         self.members: dict[str, Member] = {}
         self.metrics = metrics
+        self.clock = SpaceClock(clock, self.state.ts)
         self._loop = loop
         self._recorder = recorder
         self._past = Past(config.id, recorder, reads)
-        self._unrecorded = UnrecordedRefusals()
-        self._is_summing_up = False
-        recorder.on_recovery(self._record_refusals)
         self._history_log = history
         self._invitations = Invitations(mint_token, connection_url)
         self._outbox = Outbox(loop, config.delivery.flush_bytes, lambda done: recorder.commit(self.id, done))
@@ -120,10 +131,21 @@ class Space:
         """Of streams with a reader set: (version, everyone it was made from, the readers)."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: int | None = None
-        self._clock: Callable[[], int] = _now
         self._by_http = False
+        self._work = work
+        self._floods = RefusalFloods(loop, self._record_sum)
+        recorder.on_recovery(self._floods.sum_up_all)
+        self._unrecorded = itertools.count(1)
+        self._join_rate = JoinRate(loop, config.limits.joins_per_second)
+        self.caused_bytes = 0
+        """What was told because of the last command, beyond the message that it was."""
         self._slow = LatelySeen(SLOW_SECONDS)
         self.handle(commands.Start(recorder.epoch, config.public()))
+        if self.clock.ahead >= JUMP:
+            log.warning(
+                "the newest record of %s is %.1f seconds ahead of the clock", self.id, self.clock.ahead / SECOND
+            )
+            self.handle(commands.ClockJump(-self.clock.ahead, 0, self.clock.ahead))
         # Whoever was here when the last run ended may come back for a while, with all its rights.
         for participant in list(self.state.participants):
             self.handle(commands.Suspend(participant, "restart"))
@@ -134,10 +156,13 @@ class Space:
         """Carry out one command: what was due before it first, then the command."""
         if self._recorder.failing and not isinstance(command, commands.Disconnect | commands.Suspend):
             return self._unavailable(command)
-        now = self._clock()
         if not isinstance(command, commands.Start):  # nothing of a run comes before its start
-            self._run_due(now)
+            self._run_due()
+        self.caused_bytes = 0
+        now = self.clock.now()
         decision = decide(self.state, now, command)
+        if len(decision.records) == 1 and isinstance(decision.records[0], Refused):
+            return self._refused(decision.records[0])
         for record in self._invitations_of(decision):
             if not self._invitations.has_token(record):
                 flaw = _cannot_record()
@@ -154,33 +179,44 @@ class Space:
         The answer is why it was not let in, or None."""
         if self._recorder.failing:
             return JoinRefused(_cannot_record(), CloseReason.JOURNAL_UNAVAILABLE)
-        now = self._clock()
-        self._run_due(now)
+        self._run_due()
         decision = decide(
-            self.state, now, commands.Join(member.participant, member.transport_name, member.is_reconnect)
+            self.state, self.clock.now(), commands.Join(member.participant, member.transport_name, member.is_reconnect)
         )
         if isinstance(decision.records[0], Refused):
             refused = decision.records[0]
-            self._commit(decision.records)
+            self._refused(refused)
             limit = LimitExceeded(refused.message, limit="participants_per_space")
             return JoinRefused(limit, CloseReason.SPACE_FULL)
         self._commit(decision.records, attach=member, missed=missed)
         self._set_timer()
         return None
 
+    def check_joins(self, participant: str) -> None:
+        """Raises :class:`JoinRefused` for a participant that joins too often."""
+        try:
+            self._join_rate.check(participant)
+        except LimitExceeded as flaw:
+            refuse = commands.Refuse(participant, kinds.JOIN, flaw.code, flaw.message, flaw.http_status, flaw.details)
+            (refused,) = decide(self.state, self.clock.now(), refuse).records
+            assert isinstance(refused, Refused)
+            self.metrics.refused(refused.code)
+            self._floods.treat(refused, may_record=False)
+            raise JoinRefused(flaw, CloseReason.JOINS_TOO_OFTEN) from None
+
     def leave(self, member: Member, *, heir: Member | None = None) -> None:
         """A connection is gone. One that was replaced meanwhile takes nothing with it; where there
         is an heir, the participant stays by that."""
-        member.flood.finish()
         if self.members.get(member.participant) is member:
+            self._floods.finish(member.participant)
             self._detach(member)
             if heir is None or self.join(heir) is not None:
                 self.handle(commands.Disconnect(member.participant, member.session))
 
     def suspend(self, member: Member, reason: str) -> None:
         """The gateway goes away: the participant keeps its rights for a while."""
-        member.flood.finish()
         if self.members.get(member.participant) is member:
+            self._floods.finish(member.participant)
             self._detach(member)
             self.handle(commands.Suspend(member.participant, reason))
 
@@ -196,7 +232,29 @@ class Space:
             self._by_http = False
 
     def envelope(self, sender: str, envelope: Envelope) -> Decision:
-        return self.handle(commands.Send(sender, envelope))
+        if envelope.kind not in kinds.QUESTIONS:
+            return self.handle(commands.Send(sender, envelope))
+        try:
+            self._answer_question(sender, envelope)
+        except PeerError as flaw:
+            flaw.envelope_id = envelope.id
+            return self.refuse(sender, envelope.kind, flaw)
+        return Decision([], is_recorded=False)
+
+    def _answer_question(self, sender: str, envelope: Envelope) -> None:
+        """To the asker alone, in order with all that it is told: it describes the state at this very place."""
+        member = self.members.get(sender)
+        if member is None or self._by_http:
+            raise InvalidRequest(f"{envelope.kind} is for sockets: use GET /streams or GET /participants")
+        body = answer_question(
+            self.state,
+            sender,
+            envelope,
+            describe_stream=self._welcomes.stream,
+            id=f"{gateway_message_id(self.state.epoch, self.state.seq)}-listed-{next(self._unrecorded)}",
+        )
+        self.caused_bytes = len(body)
+        self._send_to(member, body, self.state.seq)
 
     def frame(self, member: Member, message: bytes, opcode: int) -> None:
         """A raw frame from a connection: the hot path."""
@@ -208,40 +266,47 @@ class Space:
         if self._recorder.failing:
             self._unavailable(commands.SendFrame(member.participant, reference, b"", opcode))
             return
-        now = self._clock()
+        now = self.clock.now()
         if self._timer_due is not None and now >= self._timer_due:
-            self._run_due(now)
+            self._run_due()
         records = decide_frame(self.state, now, member.participant, reference, message[start:], opcode)
         if len(records) == 1 and type(records[0]) is Frame:
             record = records[0]
             self._record(record)
             self._tell_frame(record, self.state.streams[record.stream_id])
+            if record.format_id is not None:
+                self._work.has_time()  # it may have been checked against a schema, which takes a while
             return
+        self._work.has_time()
         last = records[-1]
-        if isinstance(last, Refused):
+        if len(records) == 1 and isinstance(last, Refused):
             stream = self.state.find_stream(reference)
+            self._refused(last, version=stream.version + 1 if stream else 0)
+            return
+        if isinstance(last, Refused):
             self.metrics.refused(last.code)
-            if len(records) == 1 and not member.flood.is_first(last, stream.version + 1 if stream else 0):
-                return
         self._commit(records)
         self._set_timer()
 
-    def frames(self, member: Member, head: bytes, messages: Sequence[bytes], opcode: int) -> None:
-        """Raw frames that came in one piece from a connection, all with the same ``head``, ``#<stream_id>#``."""
+    def frames(self, member: Member, head: bytes, messages: Sequence[bytes], opcode: int) -> Sequence[bytes]:
+        """Raw frames that came in one piece from a connection, all with the same ``head``, ``#<stream_id>#``. The
+        answer is what is left of them, where the time of this turn is over."""
         start = len(head)
         block = None
         if len(messages) > 1 and not self._recorder.failing:
-            now = self._clock()
+            now = self.clock.now()
             if self._timer_due is not None and now >= self._timer_due:
-                self._run_due(now)
+                self._run_due()
             data = [message[start:] for message in messages]
             reference = head[1:-1].decode(errors="surrogateescape")
             block = decide_run(self.state, now, member.participant, reference, data, opcode)
         if block is None:
-            for message in messages:
+            for place, message in enumerate(messages):
+                if self._work.is_over:
+                    return messages[place:]
                 if self.members.get(member.participant) is member:
                     self.frame(member, message, opcode)
-            return
+            return ()
         size = sum(map(len, messages))
         data_bytes = size - len(messages) * start
         self._check_next(block.seq)
@@ -255,6 +320,7 @@ class Space:
             if reference != stream.id:  # it was named by its alias
                 messages = [frames.frame(stream.id, each) for each in data]
             self._outbox.add(FrameParcel(audience, block, messages, size, stream.policy.on_slow))
+        return ()
 
     def refuse(self, sender: str, kind: str, flaw: PeerError, data: bytes = b"") -> Decision:
         """A message that did not become a command."""
@@ -271,12 +337,41 @@ class Space:
             )
         )
 
-    def report_refusals(self, refuse: commands.Refuse) -> None:
-        """A flood of the same refusal, summed up."""
+    def _refused(self, refused: Refused, *, version: int | None = None) -> Decision:
+        """A refusal that changes nothing: recorded, or counted where there are many."""
+        self.metrics.refused(refused.code)
+        treatment = self._floods.treat(refused, version=version)
+        if treatment is Treatment.RECORDED:
+            self._commit([refused])
+            self._set_timer()
+            return Decision([refused])
+        refused.seq = self.state.seq
+        member = self.members.get(refused.sender)
+        if treatment is Treatment.TOLD and member is not None:
+            for body in self._unrecorded_answer(refused):
+                self._outbox.add(Parcel(Audience((member,)), frames.TEXT, body, None, refused.seq))
+        return Decision([refused], is_recorded=False)
+
+    def _unrecorded_answer(self, refused: Refused) -> list[bytes]:
+        """What the sender of something is told, where that is not recorded by itself."""
+        told = [self.unrecorded_refusal(refused)]
+        if refused.kind == kinds.INVITE:
+            told.append(self._refused_ack(refused, f"-{next(self._unrecorded)}"))
+        return told
+
+    def unrecorded_refusal(self, refused: Refused) -> bytes:
+        """Under an id of its own: that of a record belongs to what the record tells."""
+        id = f"{gateway_message_id(self.state.epoch, refused.seq)}-refused-{next(self._unrecorded)}"
+        return unrecorded_refusal(refused, id=id)
+
+    def _record_sum(self, refuse: commands.Refuse) -> bool:
+        """Refusals that were counted, as one record; False while nothing can be recorded."""
         if self._recorder.failing:
-            self._unrecorded.add(refuse)
-        else:
-            self.handle(refuse)
+            return False
+        self._run_due()
+        self._commit(decide(self.state, self.clock.now(), refuse).records)
+        self._set_timer()
+        return True
 
     def report_drops(self, participant: str, drops: dict[str, Drop]) -> None:
         """Frames that a slow reader did not get: a record, a metric, and a notice to that reader."""
@@ -299,17 +394,17 @@ class Space:
         self._outbox.when_recorded(action)
 
     def stop(self) -> None:
+        if left := self._floods.finish_all():
+            log.error("%s: %d refusals could not be recorded", self.id, left)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._outbox.flush()
-        if len(self._unrecorded):
-            log.error("%s: %d refusals could not be recorded", self.id, len(self._unrecorded))
 
     async def committed(self, decision: Decision) -> bool:
         """Wait until a decision is as safe as was asked for. False: the journal cannot be written, and
         it is not known when it can."""
-        if decision.records and getattr(decision.records[0], "code", None) == JournalUnavailable.code:
+        if not decision.is_recorded:
             return True  # nothing was done, and that needs no record
         done: asyncio.Future[None] = self._loop.create_future()
 
@@ -336,11 +431,9 @@ class Space:
         kind = envelope.kind if envelope is not None else "frame"
         if isinstance(command, commands.Refuse):
             kind = command.kind
-        summed = commands.Refuse(command.sender, kind, flaw.code, flaw.message, flaw.http_status)
-        is_first = self._unrecorded.add(summed)
         refused = Refused(
             self.state.seq,
-            self._clock(),
+            self.clock.now(),
             None,
             sender=command.sender,
             kind=kind,
@@ -351,25 +444,17 @@ class Space:
         )
         self.metrics.refused(flaw.code)
         member = self.members.get(command.sender)
-        if member is not None and (id is not None or envelope is not None or is_first):
-            self._send_unrecorded(member, render(self.id, self.state.epoch, refused), refused)
-            if refused.kind == kinds.INVITE:
-                self._send_unrecorded(member, self._refused_ack(refused), refused)
-        return Decision([refused])
+        treatment = self._floods.treat(
+            refused, version=0 if isinstance(command, commands.SendFrame) else None, may_record=False
+        )
+        if member is not None and treatment is Treatment.TOLD:
+            for body in self._unrecorded_answer(refused):
+                self._send_unrecorded(member, body, refused.seq)
+        return Decision([refused], is_recorded=False)
 
-    def _record_refusals(self) -> None:
-        """The journal can be written again: what was refused meanwhile is recorded, and told."""
-        self._is_summing_up = True
-        try:
-            for refuse in self._unrecorded.take():
-                self.report_refusals(refuse)
-        finally:
-            self._is_summing_up = False
-
-    def _send_unrecorded(self, member: Member, body: bytes | None, refused: Refused) -> None:
+    def _send_unrecorded(self, member: Member, body: bytes, seq: int) -> None:
         """Past the outbox, which waits for the journal."""
-        assert body is not None
-        parcel = Parcel(Audience((member,)), frames.TEXT, body, None, refused.seq)
+        parcel = Parcel(Audience((member,)), frames.TEXT, body, None, seq)
         member.push(b"".join(parcel.pieces(False)), [parcel])
 
     # -- reading ----------------------------------------------------------------------------------
@@ -414,10 +499,22 @@ class Space:
             # Something happened between deciding and recording: better no record than two of a number.
             raise RuntimeError(f"seq {seq} cannot follow {self.state.seq}")
 
-    def _run_due(self, now: int) -> None:
-        """Whatever has fallen due, each in its turn."""
+    def _run_due(self) -> None:
+        """Whatever has fallen due, each in its turn; but nothing for the reason alone that the clock was set."""
+        self.follow_clock()
+        now = self.clock.now()
         while not self._recorder.failing and (due := self.state.next_deadline()) is not None and due <= now:
             self._commit(decide(self.state, now, commands.Tick()).records)
+
+    def follow_clock(self) -> None:
+        """Where the clock of the machine was set, that is recorded, and the time of the space goes on."""
+        if self._recorder.failing:
+            return  # nothing may happen before it is recorded
+        jump = self.clock.look()
+        if jump is not None:
+            command = commands.ClockJump(jump.by, jump.shift, self.clock.ahead)
+            self._commit(decide(self.state, self.clock.now(), command).records)
+            self._set_timer()
 
     def _set_timer(self) -> None:
         due = self.state.next_deadline()
@@ -428,14 +525,14 @@ class Space:
             self._timer = None
         self._timer_due = due
         if due is not None:
-            delay = min(max(0.0, (due - self._clock()) / SECOND), LONGEST_SLEEP)
+            delay = min(max(0.0, (due - self.clock.now()) / SECOND), LONGEST_SLEEP)
             if self._recorder.failing:
                 delay = max(delay, 1.0)
             self._timer = self._loop.call_later(delay, self._timer_fired)
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self._run_due(self._clock())
+        self._run_due()
         self._set_timer()
 
     # -- members ----------------------------------------------------------------------------------
@@ -511,6 +608,7 @@ class Space:
             ts=state.ts,
             to=[member.participant],
         )
+        self.caused_bytes += len(body)
         self._send_to(member, body, state.seq)
 
     def _listening(self, but: Member | None = None) -> Audience:
@@ -556,11 +654,13 @@ class Space:
         )
 
     def _tell(self, record: Record) -> None:
-        self.metrics.record(record, is_sum=self._is_summing_up)
+        self.metrics.record(record)
         if self._history_log.enabled:
             self._history_log.recorded(record, "http" if self._by_http else "websocket", self.state)
         body = render(self.id, self.state.epoch, record)
         if body is not None:
+            if not isinstance(record, EnvelopeAccepted):
+                self.caused_bytes += len(body)
             private = private_to(record)
             if private is None:
                 self._send_to_all(body, record)
@@ -575,7 +675,7 @@ class Space:
             self._send_invitation(record)
         elif isinstance(record, Joined):
             self._invitations.taken_up(record.participant)
-        elif isinstance(record, Refused) and record.kind == kinds.INVITE:
+        elif isinstance(record, Refused) and record.kind == kinds.INVITE and record.count > record.told:
             self._send_invitation_refused(record)
         elif isinstance(record, Left) and (member := self.members.get(record.participant)) is not None:
             # It did not leave by itself: it was removed.
@@ -650,14 +750,16 @@ class Space:
         if (member := self.members.get(record.sender)) is not None:
             self._send_to(member, self._refused_ack(record), record.seq)
 
-    def _refused_ack(self, record: Refused) -> bytes:
-        return self._ack(record.sender, invitations.refused(record), record, record.id)
+    def _refused_ack(self, record: Refused, number: str = "") -> bytes:
+        return self._ack(record.sender, invitations.refused(record), record, record.id, number)
 
-    def _ack(self, inviter: str, payload: dict[str, Any], record: Record, request_id: str | None) -> bytes:
+    def _ack(
+        self, inviter: str, payload: dict[str, Any], record: Record, request_id: str | None, number: str = ""
+    ) -> bytes:
         return gateway_envelope(
             kinds.INVITE_ACK,
             payload,
-            id=f"{gateway_message_id(self.state.epoch, record.seq)}-ack",
+            id=f"{gateway_message_id(self.state.epoch, record.seq)}-ack{number}",
             ts=record.ts,
             to=[inviter],
             correlation_id=request_id,
@@ -683,7 +785,3 @@ class Space:
 
 def _cannot_record() -> JournalUnavailable:
     return JournalUnavailable("the gateway cannot record at the moment: nothing was done, try again later")
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -17,6 +17,7 @@ from mewstream.protocol.records import (
     AnyRecord,
     CapabilitiesGranted,
     CapabilitiesRevoked,
+    ClockJumped,
     EnvelopeAccepted,
     Frame,
     FramesDropped,
@@ -128,6 +129,7 @@ _ENDINGS = {"closed": kinds.STREAM_CLOSE, "completed": kinds.STREAM_COMPLETE, "f
 
 _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
     SpaceStarted: lambda r: Described(sender=kinds.GATEWAY),
+    ClockJumped: lambda r: Described(sender=kinds.GATEWAY),
     Joined: lambda r: Described(kinds.PRESENCE, r.participant),
     Left: lambda r: Described(kinds.PRESENCE, r.participant),
     Suspended: lambda r: Described(None, r.participant),

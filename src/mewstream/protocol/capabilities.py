@@ -118,6 +118,10 @@ class Capabilities:
         except Undecidable:
             return True
 
+    def may_allow(self, kind: str) -> bool:
+        """Whether there is any payload with which the holder may send ``kind``: known without looking at one."""
+        return (self._decisions.get(kind) or self._decide(kind)).verdict is not False
+
     def judges_payload(self, kind: str) -> bool:
         """Whether a pattern for ``kind`` looks at the payload, so that it must be decoded first."""
         return (self._decisions.get(kind) or self._decide(kind)).judges_payload
@@ -129,16 +133,25 @@ class Capabilities:
         pattern, and no denial may touch it. A denial can always be given. Raises :exc:`ValidationFailed` if
         the pattern is malformed.
         """
-        granted = _compile_one(pattern, "capability pattern", Budget(MAX_NODES))
-        if granted.denies:
-            return True
-        budget = Budget(MAX_STEPS)
-        try:
-            return all(held.apart_from(granted, budget) for held in self._patterns if held.denies) and any(
-                held.includes(granted, budget) for held in self._patterns if not held.denies
-            )
-        except Undecidable:
-            return False
+        return self.first_not_covered((pattern,)) is None
+
+    def first_not_covered(self, patterns: Sequence[Mapping[str, Any] | str]) -> Mapping[str, Any] | str | None:
+        """The first of these patterns that the holder may not give; None where it :meth:`covers` them all. However
+        many they are, they are judged as one question, and cost no more."""
+        compiling, judging = Budget(MAX_NODES), Budget(MAX_STEPS)
+        for pattern in patterns:
+            granted = _compile_one(pattern, "capability pattern", compiling)
+            try:
+                if not granted.denies and not self._includes(granted, judging):
+                    return pattern
+            except Undecidable:
+                return pattern
+        return None
+
+    def _includes(self, granted: Pattern, budget: Budget) -> bool:
+        return all(held.apart_from(granted, budget) for held in self._patterns if held.denies) and any(
+            held.includes(granted, budget) for held in self._patterns if not held.denies
+        )
 
     def taking(self, held: Capabilities, places: range) -> set[int]:
         """Which of the patterns at these places of another list a revoke of these patterns takes away: every one that

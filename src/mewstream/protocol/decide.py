@@ -9,14 +9,14 @@ other participant present.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from mewstream.protocol import commands, kinds
 from mewstream.protocol.capabilities import MAX_PATTERNS, Capabilities, is_privileged
-from mewstream.protocol.envelope import Envelope
+from mewstream.protocol.envelope import Envelope, encode_json
 from mewstream.protocol.errors import (
     AlreadyExists,
     CapabilityViolation,
@@ -29,13 +29,15 @@ from mewstream.protocol.errors import (
     ValidationFailed,
 )
 from mewstream.protocol.fold import GATEWAY_IDS
-from mewstream.protocol.frame_rules import decide_data, decide_frame
+from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frame
 from mewstream.protocol.identifiers import describe, flaw_in_participant_id, required_id
 from mewstream.protocol.ledger import Ledger
+from mewstream.protocol.policy import Limits
 from mewstream.protocol.proposal_rules import PROPOSAL_RULES
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
+    ClockJumped,
     EnvelopeAccepted,
     FramesDropped,
     Invited,
@@ -58,10 +60,12 @@ from mewstream.protocol.right_rules import (
     stream_timer_due,
 )
 from mewstream.protocol.state import Answer, SpaceState
-from mewstream.protocol.stream_rules import STREAM_RULES, require_capability
+from mewstream.protocol.stream_rules import STREAM_RULES, capability_violation, require_capability
 from mewstream.protocol.times import SECOND
 
 MAX_PAUSE_SECONDS = 7 * 86_400
+#: Bytes of a payload. A smaller one is decoded in no time, so that its flaws can be told before anything else.
+LARGE_PAYLOAD = 16 << 10
 
 
 class Repetition(msgspec.Struct, frozen=True):
@@ -79,6 +83,8 @@ class Repetition(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     records: list[Record]
     repetition: Repetition | None = None
+    is_recorded: bool = True
+    """False: what it says was told to the sender, and only counted; or nothing can be recorded at the moment."""
 
 
 def decide(state: SpaceState, now: int, command: commands.Command) -> Decision:
@@ -127,9 +133,12 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
                 stream_id=command.stream_id,
                 excerpt=excerpt(command.excerpt, state),
                 count=command.count,
+                told=command.told,
             )
         case commands.ReportDrop():
             ledger.write(FramesDropped, **msgspec.structs.asdict(command))
+        case commands.ClockJump():
+            _jump(ledger, command)
         case commands.Tick():
             _tick(ledger)
 
@@ -171,12 +180,29 @@ def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> N
     ledger.write(Suspended, participant=participant, until=until, reason=reason)
 
 
+def _jump(ledger: Ledger, command: commands.ClockJump) -> None:
+    """A pause that is not over lasts as long as was said. Its new end is recorded, so that later readers see it."""
+    jumped = ledger.write(ClockJumped, **msgspec.structs.asdict(command))
+    if command.shift:
+        for participant, pause in ledger.state.paused.items():
+            if pause.until is not None and pause.until > jumped.ts - command.shift:
+                ledger.write(
+                    Paused,
+                    jumped.seq,
+                    participant=participant,
+                    until=pause.until + command.shift,
+                    by=kinds.GATEWAY,
+                    request_id=pause.request_id,
+                )
+
+
 def _tick(ledger: Ledger) -> None:
     """One thing that is due, the earliest. More may be due: ask again after applying."""
     state = ledger.state
-    timer, due = min(state.timers.items(), key=lambda item: (item[1], item[0]), default=(None, 0))
-    if timer is None or due > ledger.now:
+    earliest = state.timers.earliest()
+    if earliest is None or earliest[0] > ledger.now:
         return
+    timer = earliest[1]
     what, name, _ = timer
     if what == "rejoin":
         _leave(ledger, name, "disconnected")
@@ -239,6 +265,8 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         )
     if kinds.is_reserved(kind):
         raise ReservedKind(f"{kind} is reserved for the gateway", attempted_kind=kind)
+    if len(envelope.payload_raw) > LARGE_PAYLOAD:
+        _check_large(ledger, sender, envelope)
     if kind == kinds.CHAT:
         _require_text(envelope, "text")
     elif kind == kinds.MCP_REQUEST:
@@ -252,6 +280,22 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         raise InvalidOperation(
             f"you are paused: until you are resumed, only {', '.join(sorted(kinds.WHILE_PAUSED))} are accepted"
         )
+
+
+def _check_large(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    """A large payload is not decoded for somebody who may not send it, whatever is in it."""
+    kind, state = envelope.kind, ledger.state
+    limits = state.limits
+    if kind == kinds.STREAM_DATA:
+        check_large_data(ledger, sender, envelope)
+        return
+    if kind in _SMALL and len(envelope.payload_raw) > limits.control_bytes:
+        raise LimitExceeded(f"the payload of {kind} is larger than {limits.control_bytes} bytes", limit="control_bytes")
+    if kind in kinds.ALWAYS_ALLOWED or kind in _BY_RIGHT:
+        return
+    required = kinds.STREAM_MANAGE if kind == kinds.STREAM_ANNOUNCE else kind
+    if not state.capabilities(sender).may_allow(required):
+        raise capability_violation(state, sender, kind, required=None if required == kind else required)
 
 
 def _require_text(envelope: Envelope, key: str) -> None:
@@ -268,8 +312,9 @@ def _relay(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
     recipient = required_id(payload, "recipient", max_bytes=state.limits.id_bytes)
-    patterns = _patterns(payload.get("capabilities"), "capabilities").as_list()
+    given = _pattern_list(payload.get("capabilities"))
     require_capability(ledger, sender, envelope)
+    patterns = _patterns(given, state.limits, beside=state.capability_list(recipient)).as_list()
     for pattern in patterns:
         if pattern["kind"].startswith("!"):
             # It would silence the recipient, who could not even take it back.
@@ -277,10 +322,7 @@ def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     _require_held(state, sender, patterns, "you cannot give what you do not hold")
     if any(envelope.id in grants for grants in state.capability_grants.values()):
         raise AlreadyExists(f"there is a capability grant with the id {envelope.id!r}: use another id")
-    if (
-        sum(map(len, state.capability_grants.values())) >= state.limits.capability_grants
-        or len(state.capability_list(recipient)) + len(patterns) > MAX_PATTERNS
-    ):
+    if sum(map(len, state.capability_grants.values())) >= state.limits.capability_grants:
         raise LimitExceeded("too many capability grants in this space", limit="capability_grants")
     require_present(state, recipient)
     accepted = ledger.accept(sender, envelope)
@@ -310,9 +352,9 @@ def _capability_revoke(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     else:
         assert named is not None
         recipient = named
-        patterns = _patterns(payload.get("capabilities"), "capabilities")
+        given = _pattern_list(payload.get("capabilities"))
         require_capability(ledger, sender, envelope)
-        remaining = _remaining(state, recipient, patterns)
+        remaining = _remaining(state, recipient, _patterns(given, state.limits))
     _require_revocable(state, sender, recipient, remaining)
     accepted = ledger.accept(sender, envelope)
     ledger.write(CapabilitiesRevoked, accepted.seq, participant=recipient, remaining=remaining, by=sender)
@@ -360,12 +402,13 @@ def _invite(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if flaw := flaw_in_participant_id(invitee, max_bytes=state.limits.id_bytes):
         raise ValidationFailed(f"payload.participant_id {flaw}", field="participant_id")
     given = payload.get("capabilities", payload.get("initial_capabilities"))
+    if given is not None:
+        _pattern_list(given)
+    require_capability(ledger, sender, envelope)
     patterns = list(state.config.get("default_capabilities", []))
     if given is not None:
-        patterns = _patterns(given, "capabilities").as_list()
-    require_capability(ledger, sender, envelope)
-    if given is not None:
-        must_be_held = patterns if state.policies.invites == "held" else filter(is_privileged, patterns)
+        patterns = _patterns(given, state.limits).as_list()
+        must_be_held = patterns if state.policies.invites == "held" else list(filter(is_privileged, patterns))
         _require_held(state, sender, must_be_held, "you cannot give what you do not hold")
     if invitee in state.roster:
         raise AlreadyExists(f"{invitee!r} is a participant of this space already", participant_id=invitee)
@@ -432,10 +475,25 @@ def _addressees(ledger: Ledger, sender: str, envelope: Envelope) -> list[str]:
     raise ValidationFailed(f"{envelope.kind} needs to: the participants it is for", field="to")
 
 
-def _patterns(value: Any, key: str) -> Capabilities:
-    if not isinstance(value, list) or not value:
-        raise ValidationFailed(f"payload.{key} must be a non-empty list of patterns", field=key)
-    patterns = Capabilities(value)
+def _pattern_list(value: Any) -> list[Any]:
+    """Shape alone: to compile it is for those who may give something."""
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict | str) for each in value):
+        raise ValidationFailed("payload.capabilities must be a non-empty list of patterns", field="capabilities")
+    return value
+
+
+def _patterns(given: list[Any], limits: Limits, *, beside: list[dict[str, Any]] | None = None) -> Capabilities:
+    """Patterns compile, and with those that a participant has already they are not too many."""
+    listed = [*(beside or ()), *given]
+    if len(listed) > MAX_PATTERNS or len(encode_json(listed)) > limits.capability_list_bytes:
+        raise LimitExceeded(
+            f"more than {MAX_PATTERNS} patterns or {limits.capability_list_bytes} bytes of capabilities for one "
+            "participant",
+            limit="capability_list_bytes",
+        )
+    patterns = Capabilities(given)
+    if beside:
+        Capabilities(listed)  # each may be small enough, and all together too large
     for pattern in patterns.as_list():
         if pattern["kind"].lstrip("!").startswith((kinds.WRITE_PROJECTION, kinds.READ_PROJECTION)):
             raise InvalidOperation(
@@ -445,16 +503,19 @@ def _patterns(value: Any, key: str) -> Capabilities:
     return patterns
 
 
-def _require_held(state: SpaceState, sender: str, patterns: Iterable[dict[str, Any]], otherwise: str) -> None:
-    held = state.capabilities(sender)
-    for pattern in patterns:
-        if not held.covers(pattern):
-            raise CapabilityViolation(
-                f"{otherwise}: {pattern['kind']}",
-                attempted_kind=pattern["kind"],
-                your_capabilities=state.capability_list(sender),
-            )
+def _require_held(state: SpaceState, sender: str, patterns: Sequence[dict[str, Any]], otherwise: str) -> None:
+    pattern = state.capabilities(sender).first_not_covered(patterns)
+    if pattern is not None:
+        kind = pattern["kind"] if isinstance(pattern, Mapping) else pattern
+        raise CapabilityViolation(
+            f"{otherwise}: {kind}",
+            attempted_kind=kind,
+            **state.repeated_capabilities(sender),
+        )
 
+
+#: A right on the stream decides about these, and no capability.
+_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys()) - {kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}
 
 _RULES = {
     kinds.CAPABILITY_GRANT: _capability_grant,
@@ -469,3 +530,6 @@ _RULES = {
     **STREAM_RULES,
     **RIGHT_RULES,
 }
+
+#: What the gateway acts on has no large payload; streams that are opened have a limit of their own.
+_SMALL = _RULES.keys() - PROPOSAL_RULES.keys() - {kinds.STREAM_DATA, kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}

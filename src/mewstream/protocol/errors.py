@@ -117,7 +117,12 @@ class FormatRequired(PeerError):
     code = "format_required"
 
 
-_SIZES = frozenset({"message_bytes", "stream_metadata_bytes", "schema_bytes", "id_bytes"})
+_SIZES = frozenset(
+    {
+        *("message_bytes", "stream_metadata_bytes", "stream_metadata_values", "schema_bytes", "id_bytes"),
+        *("control_bytes", "capability_list_bytes"),
+    }
+)
 
 
 class LimitExceeded(PeerError):

@@ -12,6 +12,7 @@ from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
+    ClockJumped,
     EnvelopeAccepted,
     Frame,
     FrameBlock,
@@ -159,6 +160,15 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
     state.descriptions.forget_all()
 
 
+def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
+    """What was promised for so many seconds and is not over has the rest of them; what ends at a time, such as a right
+    that expires, ends then. Of pauses the records that follow tell."""
+    before = record.ts - record.shift
+    for timer, due in list(state.timers.items()):
+        if timer[0] not in ("expire", "pause") and due > before:
+            state.timers[timer] = due + record.shift
+
+
 def _joined(state: SpaceState, record: Joined) -> None:
     present = state.participants.get(record.participant)
     state.first_joins.setdefault(record.participant, record.seq)
@@ -269,6 +279,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         last_seq=record.seq,
     )
     state.stream_counter += 1
+    index_stream(state, stream)
     _rights(state, record.owner).owns[stream.id] = None
     for writer in record.authorized_writers:
         _set_writer(state, stream, writer, WriteRight(record.seq))
@@ -279,6 +290,27 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
     if record.start_by is not None:
         state.timers["start", stream.id, ""] = record.start_by
     _answered_by(state, record.owner, record.request_id, record)
+
+
+def index_stream(state: SpaceState, stream: Stream) -> None:
+    """Let it be found from the other ends. A snapshot leaves these indexes out."""
+    for opened_by in (stream.request_id, stream.open_id):
+        state.opened_by.setdefault(opened_by, {})[stream.id] = None
+    for participant in stream.auto_grant:
+        state.standing.setdefault(participant, {})[stream.id] = None
+
+
+def _drop_indexed(index: dict[str, dict[str, None]], key: str, stream_id: str) -> None:
+    streams = index.get(key)
+    if streams is not None:
+        streams.pop(stream_id, None)
+        if not streams:
+            del index[key]
+
+
+def _end_standing(state: SpaceState, stream: Stream, participant: str) -> None:
+    stream.auto_grant.remove(participant)
+    _drop_indexed(state.standing, participant, stream.id)
 
 
 def _stream_started(state: SpaceState, record: StreamStarted) -> None:
@@ -294,6 +326,10 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
     stream.version += 1
     if stream.alias is not None:
         state.aliases.pop(stream.alias, None)
+    for opened_by in (stream.request_id, stream.open_id):
+        _drop_indexed(state.opened_by, opened_by, stream.id)
+    for participant in stream.auto_grant:
+        _drop_indexed(state.standing, participant, stream.id)
     _rights(state, stream.owner).owns.pop(stream.id, None)
     for writer in stream.writers:
         _drop_right(state, writer, "writes", stream.id)
@@ -315,7 +351,7 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
     _set_writer(state, stream, record.participant, right)
     if record.conditions is not None and record.participant in stream.auto_grant:
         # What was granted under conditions must not come back without them.
-        stream.auto_grant.remove(record.participant)
+        _end_standing(state, stream, record.participant)
     _touch(stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
@@ -325,7 +361,7 @@ def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
     _drop_writer(state, stream, record.participant)
     # An explicit revoke ends a standing grant; one that time or a lost connection caused does not.
     if record.request_id is not None and record.participant in stream.auto_grant:
-        stream.auto_grant.remove(record.participant)
+        _end_standing(state, stream, record.participant)
     _touch(stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
@@ -341,7 +377,7 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
     if record.previous_owner not in record.authorized_writers:
         _drop_writer(state, stream, record.previous_owner)
         if record.previous_owner in stream.auto_grant:
-            stream.auto_grant.remove(record.previous_owner)
+            _end_standing(state, stream, record.previous_owner)
     stream.writers = {writer: stream.writers[writer] for writer in record.authorized_writers}
     _forget_if_empty(state, record.previous_owner)
     state.timers.pop(("owner", stream.id, ""), None)
@@ -428,6 +464,7 @@ def gateway_message_id(epoch: str, seq: int) -> str:
 
 _CHANGES: dict[type[Record], Callable[[SpaceState, Any], None]] = {
     SpaceStarted: _space_started,
+    ClockJumped: _clock_jumped,
     Joined: _joined,
     Left: _left,
     Suspended: _suspended,

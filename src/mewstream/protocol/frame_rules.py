@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from mewstream.protocol import frames, kinds
 from mewstream.protocol import transitions as table
-from mewstream.protocol.envelope import Envelope
+from mewstream.protocol.envelope import Envelope, decode_json
 from mewstream.protocol.errors import (
     FormatRequired,
     FormatViolation,
@@ -26,6 +28,7 @@ from mewstream.protocol.stream_rules import (
     find_stream,
     name_stream,
     stream_not_found,
+    stream_of,
 )
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
@@ -96,6 +99,29 @@ def decide_run(
         format_id,
         stream.readers_seq,
     )
+
+
+class _Names(msgspec.Struct):
+    """What of a ``stream/data`` names its stream; the rest is passed over."""
+
+    stream_id: msgspec.Raw = msgspec.Raw(b"null")
+    stream: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_decode_names = msgspec.json.Decoder(_Names).decode
+#: Bytes of a field that names a stream.
+_LONGEST_NAME = 4_096
+
+
+def check_large_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    """The right to write comes first where the content is large, so that nothing of it is decoded in vain. What is
+    wrong with the names themselves is told afterwards, as always."""
+    found = _decode_names(envelope.payload_raw)
+    names = {"stream_id": bytes(found.stream_id), "stream": bytes(found.stream)}
+    if max(map(len, names.values())) > _LONGEST_NAME:
+        raise ValidationFailed(f"the name of the stream is longer than {_LONGEST_NAME} bytes", field="stream")
+    payload = {key: decode_json(raw, key) for key, raw in names.items()}
+    _right_to_write(ledger, stream_of(ledger, kinds.STREAM_DATA, payload), sender)
 
 
 def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:

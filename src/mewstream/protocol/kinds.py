@@ -27,12 +27,16 @@ CAPABILITY_GRANT_ACK = "capability/grant-ack"
 INVITE = "space/invite"
 INVITE_ACK = "space/invite-ack"
 KICK = "space/kick"
+PARTICIPANT_LIST = "participant/list"
+PARTICIPANT_LISTED = "participant/listed"
 PAUSE = "participant/pause"
 RESUME = "participant/resume"
 SHUTDOWN = "participant/shutdown"
 STATUS = "participant/status"
 CHAT_ACKNOWLEDGE = "chat/acknowledge"
 
+STREAM_LIST = "stream/list"
+STREAM_LISTED = "stream/listed"
 STREAM_REQUEST = "stream/request"
 STREAM_OPEN = "stream/open"
 STREAM_CLOSE = "stream/close"
@@ -64,6 +68,8 @@ READ_PROJECTION = "stream/read:"
 #: From the gateway only (decision 21); ``system/*`` as a whole belongs here too.
 RESERVED = frozenset(
     {
+        STREAM_LISTED,
+        PARTICIPANT_LISTED,
         STREAM_OPEN,
         STREAM_READY,
         WRITE_GRANTED,
@@ -74,6 +80,9 @@ RESERVED = frozenset(
         INVITE_ACK,
     }
 )
+
+#: Questions to the gateway about what a welcome tells. Whoever is here may ask; only the asker is told.
+QUESTIONS = frozenset({STREAM_LIST, PARTICIPANT_LIST})
 
 #: What everyone may send, whatever its capabilities: answers to what others have asked or given.
 ALWAYS_ALLOWED = frozenset({MCP_RESPONSE, CAPABILITY_GRANT_ACK})

@@ -34,6 +34,16 @@ class SpaceStarted(Record, tag="space-started"):
     config: dict[str, Any]
 
 
+class ClockJumped(Record, tag="clock-jumped"):
+    """The clock of the machine was set, ``by`` so many microseconds (negative: back). The time of the space never runs
+    back; where it was set forward, deadlines that were given in seconds have moved by ``shift``. ``ahead``: how far the
+    time of the space is before that of the machine since then."""
+
+    by: int
+    shift: int = 0
+    ahead: int = 0
+
+
 class Joined(Record, tag="joined"):
     """Somebody is here. ``resumed``: came back within the grace; ``replaced``: a second connection
     of the same participant took over. Neither is news to the others."""
@@ -72,7 +82,8 @@ class EnvelopeAccepted(Record, tag="envelope"):
 
 
 class Refused(Record, tag="refused"):
-    """Something was not accepted. ``count`` sums up a flood of the same."""
+    """Something was not accepted. ``count`` sums up a flood of the same, of which its sender was told ``told`` before,
+    one by one."""
 
     sender: str
     kind: str
@@ -86,6 +97,7 @@ class Refused(Record, tag="refused"):
     stream_id: str | None = None
     excerpt: str = ""
     count: int = 1
+    told: int = 0
 
 
 class CapabilitiesGranted(Record, tag="capabilities-granted"):
@@ -314,6 +326,7 @@ class FramesDropped(Record, tag="frames-dropped"):
 
 AnyRecord = (
     SpaceStarted
+    | ClockJumped
     | Joined
     | Left
     | Suspended

@@ -91,6 +91,14 @@ def gateway_envelope(
     return encode_json(fields)
 
 
+def unrecorded_refusal(refused: Refused, *, id: str) -> bytes:
+    """What its sender is told of a refusal that is not recorded by itself, under an id of its own."""
+    told = _refused("", refused)
+    assert told is not None
+    kind, payload, to, correlation_id, _ = told
+    return gateway_envelope(kind, payload, id=id, ts=refused.ts, to=to, correlation_id=correlation_id)
+
+
 def with_seq(envelope: bytes, seq: int) -> bytes:
     """The same envelope for those who asked for positions."""
     return b'{"seq":%d,%b' % (seq, envelope[1:])
@@ -154,10 +162,13 @@ def _unpaused(space: str, record: Unpaused) -> _Told | None:
     return kinds.RESUME, {"reason": "timeout"}, [record.participant], record.request_id, None
 
 
-def _refused(space: str, record: Refused) -> _Told:
+def _refused(space: str, record: Refused) -> _Told | None:
+    untold = record.count - record.told
+    if untold <= 0:
+        return None
     payload = {"error": record.code, "message": record.message, **record.details}
-    if record.count > 1:
-        payload["count"] = record.count
+    if untold > 1:
+        payload["count"] = untold
     return kinds.ERROR, payload, [record.sender], record.id, None
 
 

@@ -18,8 +18,9 @@ from mewstream.protocol.records import (
     WriteGranted,
     WriteRevoked,
 )
-from mewstream.protocol.state import SpaceState, Stream, Timer
+from mewstream.protocol.state import SpaceState, Stream
 from mewstream.protocol.stream_rules import check_ownable, check_transition, find_stream, name_stream
+from mewstream.protocol.timers import Timer
 from mewstream.protocol.times import parse_rfc3339, rfc3339
 
 # -- the right to write --------------------------------------------------------------------------
@@ -245,8 +246,9 @@ def _without(stream: Stream, participant: str) -> list[str]:
 def auto_grants_on_join(ledger: Ledger, participant: str) -> None:
     """Standing grants of streams that were opened before this participant came (decision 18)."""
     most = ledger.state.limits.writers_per_stream
-    for stream in ledger.state.streams.values():
-        if participant in stream.auto_grant and participant not in stream.writers and len(stream.writers) < most:
+    for stream_id in ledger.state.standing.get(participant, ()):
+        stream = ledger.state.streams[stream_id]
+        if participant not in stream.writers and len(stream.writers) < most:
             ledger.write(
                 WriteGranted,
                 ledger.records[0].seq,

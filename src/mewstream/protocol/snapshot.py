@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 
+from mewstream.protocol.fold import index_stream
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
 from mewstream.protocol.records import AnyRecord
 from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceState, Stream
+from mewstream.protocol.timers import Timers
 
 SNAPSHOT_VERSION = 1
 
@@ -53,7 +55,7 @@ class _Snapshot(msgspec.Struct):
 
 #: What is written in another form, and what follows from the rest.
 _OTHERWISE = {
-    *("timers", "answers", "used_ids", "proposals", "paused"),
+    *("timers", "answers", "used_ids", "proposals", "paused", "opened_by", "standing"),
     *("limits", "policies", "delivery", "compiled", "descriptions"),
 }
 _SHARED = {field.name for field in dataclasses.fields(SpaceState)} - _OTHERWISE
@@ -87,7 +89,9 @@ def load(data: bytes) -> SpaceState:
         policies=msgspec.convert(snapshot.config.get("policies", {}), Policies),
         delivery=msgspec.convert(snapshot.config.get("delivery", {}), Delivery),
     )
-    state.timers = {(what, name, other): due for what, name, other, due in snapshot.timers}
+    for stream in state.streams.values():
+        index_stream(state, stream)
+    state.timers = Timers({(what, name, other): due for what, name, other, due in snapshot.timers})
     state.answers = {
         sender: {id: Answer(each.digest, each.seq, each.ts, list(each.records)) for id, each in answers.items()}
         for sender, answers in snapshot.answers.items()

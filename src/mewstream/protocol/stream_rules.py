@@ -20,7 +20,7 @@ from mewstream.protocol.errors import (
     UnauthorizedStreamWrite,
     ValidationFailed,
 )
-from mewstream.protocol.formats import parse_formats
+from mewstream.protocol.formats import check_descriptors, parse_formats
 from mewstream.protocol.identifiers import (
     byte_length,
     describe,
@@ -30,7 +30,7 @@ from mewstream.protocol.identifiers import (
     optional_text,
 )
 from mewstream.protocol.ledger import Ledger
-from mewstream.protocol.policy import OnSlow, OwnerLeave, Validate
+from mewstream.protocol.policy import Limits, OnSlow, OwnerLeave, Validate
 from mewstream.protocol.records import (
     StreamEnded,
     StreamOpened,
@@ -43,6 +43,7 @@ from mewstream.protocol.times import SECOND, parse_rfc3339
 from mewstream.protocol.transitions import Status, Who
 
 MAX_GRACE_SECONDS = 7 * 86_400
+MAX_NAMED_TARGETS = 16
 
 
 # -- finding a stream and checking a right --------------------------------------------------------
@@ -71,12 +72,14 @@ def stream_reference(payload: dict[str, Any], max_bytes: int) -> str | None:
 
 def find_stream(ledger: Ledger, envelope: Envelope) -> Stream:
     """The stream that an envelope is about, or a refusal."""
-    state, payload = ledger.state, envelope.payload
+    return stream_of(ledger, envelope.kind, envelope.payload)
+
+
+def stream_of(ledger: Ledger, kind: str, payload: dict[str, Any]) -> Stream:
+    state = ledger.state
     reference = stream_reference(payload, state.limits.id_bytes)
     if reference is None:
-        raise ValidationFailed(
-            f"{envelope.kind} needs payload.stream_id (or payload.stream.stream_id)", field="stream_id"
-        )
+        raise ValidationFailed(f"{kind} needs payload.stream_id (or payload.stream.stream_id)", field="stream_id")
     stream = state.find_stream(reference)
     if stream is None:
         raise stream_not_found(reference)
@@ -144,8 +147,7 @@ def require_capability(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 def capability_violation(
     state: SpaceState, sender: str, kind: str, *, required: str | None = None
 ) -> CapabilityViolation:
-    # Without the projections of rights, of which there may be many: this is kept and recorded.
-    details = {"attempted_kind": kind, "your_capabilities": state.capability_list(sender)}
+    details: dict[str, Any] = {"attempted_kind": kind, **state.repeated_capabilities(sender)}
     what = kind
     if required is not None:
         details["required"] = required
@@ -172,16 +174,46 @@ def name_stream(space: str, envelope: Envelope, stream: Stream, *, nested: bool)
 
 
 def _request(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    _check_size(ledger.state.limits, envelope)
     _open(ledger, sender, envelope, Status.LIVE)
 
 
 def _announce(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    _check_size(ledger.state.limits, envelope)
     optional_text(envelope.payload, "intent")
     scope = id_list(envelope.payload, "scope", max_bytes=ledger.state.limits.id_bytes)
     if scope and envelope.to is None:
         # Those who should be notified directly: an address, everyone gets it all the same.
         envelope.to = scope
     _open(ledger, sender, envelope, Status.READY)
+
+
+def _check_size(limits: Limits, envelope: Envelope) -> None:
+    """Before anything of it is looked into. Commas and brackets are an upper bound of the values."""
+    raw = envelope.payload_raw
+    if len(raw) > limits.stream_metadata_bytes:
+        raise LimitExceeded(
+            f"the payload of {envelope.kind} is larger than {limits.stream_metadata_bytes} bytes",
+            limit="stream_metadata_bytes",
+        )
+    most = limits.stream_metadata_values
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > most and _values_in(envelope.payload) > most:
+        raise LimitExceeded(
+            f"the payload of {envelope.kind} holds more than {most} values", limit="stream_metadata_values"
+        )
+
+
+def _values_in(payload: dict[str, Any]) -> int:
+    count, pending = 0, [*payload.values()]
+    while pending:
+        count += len(pending)
+        pending = [
+            item
+            for value in pending
+            if isinstance(value, dict | list)
+            for item in (value.values() if isinstance(value, dict) else value)
+        ]
+    return count
 
 
 def _open(ledger: Ledger, sender: str, envelope: Envelope, status: Status) -> None:
@@ -194,12 +226,7 @@ def _open(ledger: Ledger, sender: str, envelope: Envelope, status: Status) -> No
     policy = _stream_policy(state, payload)
     target = id_list(payload, "target", max_bytes=limits.id_bytes)
     auto_grant = id_list(payload, "auto_grant", max_bytes=limits.id_bytes) or []
-    formats = parse_formats(payload.get("formats"), limits=limits)
-    if len(envelope.payload_raw) > limits.stream_metadata_bytes:
-        raise LimitExceeded(
-            f"the payload of {envelope.kind} is larger than {limits.stream_metadata_bytes} bytes",
-            limit="stream_metadata_bytes",
-        )
+    check_descriptors(payload.get("formats"), limits=limits)
     required = kinds.STREAM_REQUEST if status is Status.LIVE else kinds.STREAM_MANAGE
     held = state.capabilities(sender)
     if held.denies(envelope.kind, payload):
@@ -211,7 +238,9 @@ def _open(ledger: Ledger, sender: str, envelope: Envelope, status: Status) -> No
     _check_opening_limits(state, sender, target, auto_grant)
     unknown = [each for each in target or () if each not in state.roster and not state.is_present(each)]
     if unknown:
-        raise TargetNotFound(f"nobody is known here as {', '.join(unknown)}", targets=unknown)
+        raise _target_not_found(unknown)
+    # Last, for it takes longest: schemas are analysed and compiled.
+    formats = parse_formats(payload.get("formats"), limits=limits)
 
     wished = payload.get("desired_id")
     alias = wished if is_valid_alias(wished, max_bytes=limits.id_bytes) else None
@@ -247,6 +276,13 @@ def _open(ledger: Ledger, sender: str, envelope: Envelope, status: Status) -> No
             by=sender,
             reason="auto_grant",
         )
+
+
+def _target_not_found(unknown: list[str]) -> TargetNotFound:
+    """Thousands may be unknown: a refusal names the first ones."""
+    named = unknown[:MAX_NAMED_TARGETS]
+    more = f" and {len(unknown) - len(named)} more" if len(unknown) > len(named) else ""
+    return TargetNotFound(f"nobody is known here as {', '.join(named)}{more}", targets=named)
 
 
 def _check_opening_limits(state: SpaceState, sender: str, target: list[str] | None, auto_grant: list[str]) -> None:
@@ -349,9 +385,7 @@ def _stream_by_correlation(state: SpaceState, sender: str, envelope: Envelope) -
             "stream/close needs payload.stream_id, or a correlation_id to the request or the open",
             field="stream_id",
         )
-    matching = [
-        stream for stream in state.streams.values() if stream.request_id in correlated or stream.open_id in correlated
-    ]
+    matching = [state.streams[id] for each in correlated for id in state.opened_by.get(each, ())]
     if not matching:
         raise stream_not_found(min(correlated))
     return max(matching, key=lambda stream: (stream.open_id in correlated, stream.owner == sender))

@@ -18,7 +18,7 @@ class Listener:
         self.got: list[bytes] = []
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
-        self.got += [parcel.body for parcel in parcels]
+        self.got += [body for parcel in parcels for body in parcel.bodies]
 
 
 class Gate:
@@ -41,11 +41,11 @@ class Gate:
 
 
 def control(listener: Listener, number: int) -> Parcel:
-    return Parcel(Audience((listener,)), 1, b"control %d" % number, None, number)
+    return Parcel(Audience((listener,)), 1, [b"control %d" % number], None, number)
 
 
 def frame(listener: Listener, number: int) -> Parcel:
-    return Parcel(Audience((listener,)), 1, b"frame %d" % number, None, number, "stream-1", "writer")
+    return Parcel(Audience((listener,)), 1, [b"frame %d" % number], None, number, "stream-1", "writer")
 
 
 async def test_one_answer_of_the_gate_is_good_for_all_that_waited() -> None:
@@ -117,7 +117,7 @@ class TestGrownAudiences:
         both = alone.grown(second)
         others = alone.grown(third)
         for number, audience in enumerate((alone, both, others)):
-            self.tell([Parcel(audience, 1, b"%d" % number, None, number)])
+            self.tell([Parcel(audience, 1, [b"%d" % number], None, number)])
         assert (first.got, second.got, third.got) == ([b"0", b"1", b"2"], [b"1"], [b"2"])
 
     @pytest.mark.parametrize("seed", range(20))
@@ -139,7 +139,7 @@ class TestGrownAudiences:
                     audiences.append((Audience((alone,)), [alone]))
                     audiences.append((audience, members))
                 case _ if members:
-                    parcels.append(Parcel(audience, 1, b"%d" % number, None, number))
+                    parcels.append(Parcel(audience, 1, [b"%d" % number], None, number))
                     for each in members:
                         expected[each].append(b"%d" % number)
             if chance.random() < 0.1:

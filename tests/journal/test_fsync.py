@@ -521,7 +521,7 @@ async def test_an_outbox_lets_nothing_overtake(settled: Any) -> None:
     done: list[int] = []
 
     def add(seq: int, stream: str | None) -> None:
-        outbox.add(Parcel(audience, 1, b"x", None, seq, stream))
+        outbox.add(Parcel(audience, 1, [b"x"], None, seq, stream))
 
     add(1, "s")
     outbox.flush()

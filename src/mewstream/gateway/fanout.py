@@ -17,7 +17,6 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from mewstream.gateway.wsframes import MAX_HEADER, header
-from mewstream.protocol.records import FrameBlock
 
 log = logging.getLogger("mewstream.gateway")
 
@@ -31,101 +30,103 @@ FRAMED = 0
 
 
 class Parcel:
-    """One message for one audience. ``stream`` None marks a control message: never dropped."""
+    """Messages for one audience that are delivered together: raw frames of one stream, or one control message.
 
-    __slots__ = ("audience", "body", "on_slow", "opcode", "position", "sender", "seq", "size", "stream")
+    ``seq`` is the position of the first; the others count up from it. ``stream`` None marks a control message, which
+    is never dropped. ``size`` is an upper bound of its bytes on the wire."""
+
+    __slots__ = (
+        "_built",
+        "audience",
+        "bodies",
+        "head",
+        "on_slow",
+        "opcode",
+        "positioned",
+        "sender",
+        "seq",
+        "size",
+        "stream",
+    )
 
     def __init__(
         self,
         audience: Audience,
         opcode: int,
-        body: bytes,
-        position: bytes | None,
+        bodies: Sequence[bytes],
+        positioned: Sequence[bytes] | None,
         seq: int,
         stream: str | None = None,
         sender: str | None = None,
         on_slow: str = "",
+        head: bytes = b"",
     ) -> None:
         self.audience = audience
         self.opcode = opcode
-        self.body = body
-        self.position = position
-        """What those get who asked for positions; None: the same as everyone."""
+        self.head = head
+        """What each message begins with: ``#<stream_id>#`` for raw frames, whose bodies are their data."""
+        self.bodies = bodies
+        self.positioned = positioned
+        """Whole messages for those who asked for positions; None where everyone gets the same."""
         self.seq = seq
         self.stream = stream
         self.sender = sender
         self.on_slow = on_slow
-        self.size = len(body) + MAX_HEADER
+        self.size = sum(map(len, bodies)) + len(bodies) * (len(head) + MAX_HEADER)
+        self._built: dict[bool, bytes] | None = None
 
     @property
     def count(self) -> int:
         """How many messages it holds."""
-        return 1
+        return len(self.bodies)
 
     @property
     def last_seq(self) -> int:
-        return self.seq
+        return self.seq + len(self.bodies) - 1
 
     def each(self) -> Sequence[Parcel]:
-        """Message by message."""
-        return (self,)
-
-    def pieces(self, positions: bool) -> tuple[bytes, bytes]:
-        """The WebSocket header and the message."""
-        if self.opcode == FRAMED:
-            return b"", self.body
-        body = self.position if positions and self.position is not None else self.body
-        return header(self.opcode, len(body)), body
-
-
-class FrameParcel(Parcel):
-    """Raw frames that were accepted together."""
-
-    __slots__ = ("_block", "_bodies", "_built")
-
-    def __init__(self, audience: Audience, block: FrameBlock, bodies: Sequence[bytes], size: int, on_slow: str) -> None:
-        super().__init__(audience, block.opcode, b"", None, block.seq, block.stream_id, block.sender, on_slow)
-        self.size = size + len(bodies) * MAX_HEADER
-        self._block = block
-        self._bodies = bodies
-        self._built: dict[bool, bytes] = {}
-
-    @property
-    def count(self) -> int:
-        return len(self._block)
-
-    @property
-    def last_seq(self) -> int:
-        return self._block.last_seq
-
-    def each(self) -> Sequence[Parcel]:
-        with_positions = self._with_positions() if self.audience.wants_positions else itertools.repeat(None)
+        """The same messages as parcels of one."""
+        if len(self.bodies) == 1:
+            return (self,)
+        positioned = self.positioned or ()
         return [
-            Parcel(self.audience, self.opcode, body, position, seq, self.stream, self.sender, self.on_slow)
-            for seq, body, position in zip(itertools.count(self.seq), self._bodies, with_positions, strict=False)
+            Parcel(
+                self.audience,
+                self.opcode,
+                (body,),
+                positioned[place : place + 1] or None,
+                self.seq + place,
+                self.stream,
+                self.sender,
+                self.on_slow,
+                self.head,
+            )
+            for place, body in enumerate(self.bodies)
         ]
 
     def pieces(self, positions: bool) -> tuple[bytes, bytes]:
+        """What is written to a socket, in two pieces so that a single long message is not copied."""
+        head, bodies = self.head, self.bodies
+        if positions and self.positioned is not None:
+            head, bodies = b"", self.positioned
+        if len(bodies) == 1:
+            return b"" if self.opcode == FRAMED else header(self.opcode, len(head) + len(bodies[0])) + head, bodies[0]
         # Connections that are behind ask for it one by one: it is built once for all of them.
+        if self._built is None:
+            self._built = {}
         built = self._built.get(positions)
         if built is None:
-            built = _framed(self.opcode, self._with_positions() if positions else self._bodies)
-            self._built[positions] = built
+            built = self._built[positions] = _framed(self.opcode, head, bodies)
         return b"", built
 
-    def _with_positions(self) -> Sequence[bytes]:
-        block = self._block
-        head, writer = f"#{block.stream_id}|".encode(), f"|{block.sender}#".encode()
-        return [b"%b%d%b%b" % (head, seq, writer, data) for seq, data in enumerate(block.data, block.seq)]
 
-
-def _framed(opcode: int, bodies: Sequence[bytes]) -> bytes:
-    """Each body with its header. Bodies of a run are often of one size, and then share a header."""
+def _framed(opcode: int, head: bytes, bodies: Sequence[bytes]) -> bytes:
+    """Each body behind its WebSocket header and ``head``, which are the same for bodies of one size."""
     size = len(bodies[0])
     if all(len(body) == size for body in bodies):
-        common = header(opcode, size)
+        common = header(opcode, len(head) + size) + head
         return common + common.join(bodies)
-    return b"".join([part for body in bodies for part in (header(opcode, len(body)), body)])
+    return b"".join([part for body in bodies for part in (header(opcode, len(head) + len(body)), head, body)])
 
 
 class Endpoint(Protocol):

@@ -194,7 +194,7 @@ class Gateway:
         """An error to somebody who has not joined: in no record, for nobody knows who it was."""
         payload = {"error": flaw.code, "message": flaw.message, **flaw.details}
         body = gateway_envelope(kinds.ERROR, payload, id=f"gw-{new_token()[:12]}", ts=time.time_ns() // 1000, to=[])
-        parcel = Parcel(Audience((peer,)), frames.TEXT, body, None, 0)
+        parcel = Parcel(Audience((peer,)), frames.TEXT, [body], None, 0)
         peer.push(b"".join(parcel.pieces(False)), [parcel])
 
     def output_log(self, space: Space, participant: str) -> OutputLog | None:

@@ -139,8 +139,9 @@ class Throttle:
         of which causes much: so it is not reading alone that must pause."""
         return 0.0 if self._caused is None else self._caused.wait_for(0, self._loop.time())
 
-    def frame(self, size: int) -> None:
-        self._take((self._frames, 1), (self._bytes, size))
+    def frames(self, count: int, size: int) -> None:
+        """``size`` is that of all of them."""
+        self._take((self._frames, count), (self._bytes, size))
 
     def _take(self, *charges: tuple[Rate | None, float]) -> None:
         now = self._loop.time()

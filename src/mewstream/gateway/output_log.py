@@ -66,8 +66,7 @@ class OutputLog:
 
 
 def _line(parcel: Parcel) -> bytes:
-    body = parcel.body
-    if parcel.stream is None or parcel.sender is None or body[:1] != b"#":
+    (body,) = parcel.bodies
+    if parcel.stream is None or parcel.sender is None or not parcel.head:
         return body
-    data = body[body.index(b"#", 1) + 1 :]
-    return frames.as_json(parcel.stream, parcel.sender, data, parcel.opcode)
+    return frames.as_json(parcel.stream, parcel.sender, body, parcel.opcode)

@@ -17,7 +17,7 @@ from mewstream.gateway.clock import JUMP, MachineClock, SpaceClock
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
-from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, FrameParcel, Outbox, Parcel
+from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.history_reads import HistoryReads
 from mewstream.gateway.invitations import Invitations
@@ -37,13 +37,13 @@ from mewstream.protocol import commands, frames, kinds
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError
-from mewstream.protocol.fold import apply, apply_block, gateway_message_id
-from mewstream.protocol.frame_rules import decide_frame, decide_run
+from mewstream.protocol.fold import apply, gateway_message_id
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
     EnvelopeAccepted,
     Frame,
+    FrameBlock,
     Invited,
     Joined,
     Left,
@@ -73,6 +73,8 @@ HISTORY_CHUNK = 256
 COMMIT_TIMEOUT = 5.0
 #: Connections that fell behind within so many seconds count together.
 SLOW_SECONDS = 1.0
+#: Frames that are judged one at a time are offered in such portions.
+FEW_FRAMES = 32
 #: Fewer than these are never many, unless they are most of the space.
 FEW = 3
 
@@ -156,19 +158,27 @@ class Space:
         """Carry out one command: what was due before it first, then the command."""
         if self._recorder.failing and not isinstance(command, commands.Disconnect | commands.Suspend):
             return self._unavailable(command)
-        if not isinstance(command, commands.Start):  # nothing of a run comes before its start
-            self._run_due()
-        self.caused_bytes = 0
         now = self.clock.now()
+        if isinstance(command, commands.SendFrames):
+            # Frames have no deadlines of their own, so the clock need not be looked at for each of them.
+            if self._timer_due is not None and now >= self._timer_due:
+                self._run_due()
+        elif not isinstance(command, commands.Start):  # nothing of a run comes before its start
+            self._run_due()
+            now = self.clock.now()
+        self.caused_bytes = 0
         decision = decide(self.state, now, command)
-        if len(decision.records) == 1 and isinstance(decision.records[0], Refused):
-            return self._refused(decision.records[0])
+        last = decision.written[-1] if decision.written else None
+        if isinstance(last, Refused):
+            self.metrics.refused(last.code)
+            if len(decision.written) == 1:
+                return self._refused(last, decision.undecided)
         for record in self._invitations_of(decision):
             if not self._invitations.has_token(record):
                 flaw = _cannot_record()
                 flaw.envelope_id = record.request_id
                 return self.refuse(record.by, kinds.INVITE, flaw)
-        self._commit(decision.records)
+        self._commit(decision.written)
         if decision.repetition is not None:
             self._answer_again(decision.repetition)
         self._set_timer()
@@ -183,12 +193,13 @@ class Space:
         decision = decide(
             self.state, self.clock.now(), commands.Join(member.participant, member.transport_name, member.is_reconnect)
         )
-        if isinstance(decision.records[0], Refused):
-            refused = decision.records[0]
+        refused = decision.written[0]
+        if isinstance(refused, Refused):
+            self.metrics.refused(refused.code)
             self._refused(refused)
             limit = LimitExceeded(refused.message, limit="participants_per_space")
             return JoinRefused(limit, CloseReason.SPACE_FULL)
-        self._commit(decision.records, attach=member, missed=missed)
+        self._commit(decision.written, attach=member, missed=missed)
         self._set_timer()
         return None
 
@@ -198,7 +209,7 @@ class Space:
             self._join_rate.check(participant)
         except LimitExceeded as flaw:
             refuse = commands.Refuse(participant, kinds.JOIN, flaw.code, flaw.message, flaw.http_status, flaw.details)
-            (refused,) = decide(self.state, self.clock.now(), refuse).records
+            (refused,) = decide(self.state, self.clock.now(), refuse).written
             assert isinstance(refused, Refused)
             self.metrics.refused(refused.code)
             self._floods.treat(refused, may_record=False)
@@ -256,70 +267,22 @@ class Space:
         self.caused_bytes = len(body)
         self._send_to(member, body, self.state.seq)
 
-    def frame(self, member: Member, message: bytes, opcode: int) -> None:
-        """A raw frame from a connection: the hot path."""
-        try:
-            reference, start = frames.split_frame(message, max_id_bytes=self.config.limits.id_bytes)
-        except PeerError as flaw:
-            self.refuse(member.participant, "frame", flaw, message)
-            return
-        if self._recorder.failing:
-            self._unavailable(commands.SendFrame(member.participant, reference, b"", opcode))
-            return
-        now = self.clock.now()
-        if self._timer_due is not None and now >= self._timer_due:
-            self._run_due()
-        records = decide_frame(self.state, now, member.participant, reference, message[start:], opcode)
-        if len(records) == 1 and type(records[0]) is Frame:
-            record = records[0]
-            self._record(record)
-            self._tell_frame(record, self.state.streams[record.stream_id])
-            if record.format_id is not None:
-                self._work.has_time()  # it may have been checked against a schema, which takes a while
-            return
-        self._work.has_time()
-        last = records[-1]
-        if len(records) == 1 and isinstance(last, Refused):
-            stream = self.state.find_stream(reference)
-            self._refused(last, version=stream.version + 1 if stream else 0)
-            return
-        if isinstance(last, Refused):
-            self.metrics.refused(last.code)
-        self._commit(records)
-        self._set_timer()
+    def frames(self, member: Member, stream: str, data: Sequence[bytes], opcode: int) -> Sequence[bytes]:
+        """Carry out raw frames that arrived together for one stream, named by its id or alias.
 
-    def frames(self, member: Member, head: bytes, messages: Sequence[bytes], opcode: int) -> Sequence[bytes]:
-        """Raw frames that came in one piece from a connection, all with the same ``head``, ``#<stream_id>#``. The
-        answer is what is left of them, where the time of this turn is over."""
-        start = len(head)
-        block = None
-        if len(messages) > 1 and not self._recorder.failing:
-            now = self.clock.now()
-            if self._timer_due is not None and now >= self._timer_due:
-                self._run_due()
-            data = [message[start:] for message in messages]
-            reference = head[1:-1].decode(errors="surrogateescape")
-            block = decide_run(self.state, now, member.participant, reference, data, opcode)
-        if block is None:
-            for place, message in enumerate(messages):
-                if self._work.is_over:
-                    return messages[place:]
-                if self.members.get(member.participant) is member:
-                    self.frame(member, message, opcode)
-            return ()
-        size = sum(map(len, messages))
-        data_bytes = size - len(messages) * start
-        self._check_next(block.seq)
-        self._recorder.extend(self.id, block, data_bytes)
-        self._past.extend(block, data_bytes)
-        apply_block(self.state, block)
-        self.metrics.frame_block(len(block), data_bytes, block.recipients)
-        stream = self.state.streams[block.stream_id]
-        audience = self._audience_of(stream)
-        if audience:
-            if reference != stream.id:  # it was named by its alias
-                messages = [frames.frame(stream.id, each) for each in data]
-            self._outbox.add(FrameParcel(audience, block, messages, size, stream.policy.on_slow))
+        Returns those that must wait, because the time of this turn of the loop is used up."""
+        place, most = 0, len(data)
+        while place < len(data) and self.members.get(member.participant) is member:
+            if self._work.is_over:
+                return data[place:]
+            chunk = data[place : place + most]
+            decision = self.handle(commands.SendFrames(member.participant, stream, chunk, opcode))
+            place += len(chunk) - len(decision.undecided)
+            if decision.undecided:
+                most = FEW_FRAMES  # they are judged singly: to offer all of them each time would take ever longer
+            first = decision.written[0]
+            if type(first) is not FrameBlock or first.format_id is not None:
+                self._work.has_time()  # a refusal takes a while, and so may checking the content against a schema
         return ()
 
     def refuse(self, sender: str, kind: str, flaw: PeerError, data: bytes = b"") -> Decision:
@@ -337,20 +300,27 @@ class Space:
             )
         )
 
-    def _refused(self, refused: Refused, *, version: int | None = None) -> Decision:
+    def _refused(self, refused: Refused, undecided: Sequence[bytes] = ()) -> Decision:
         """A refusal that changes nothing: recorded, or counted where there are many."""
-        self.metrics.refused(refused.code)
-        treatment = self._floods.treat(refused, version=version)
+        treatment = self._floods.treat(refused, version=self._rights_version(refused))
         if treatment is Treatment.RECORDED:
             self._commit([refused])
             self._set_timer()
-            return Decision([refused])
+            return Decision([refused], undecided=undecided)
         refused.seq = self.state.seq
         member = self.members.get(refused.sender)
         if treatment is Treatment.TOLD and member is not None:
             for body in self._unrecorded_answer(refused):
-                self._outbox.add(Parcel(Audience((member,)), frames.TEXT, body, None, refused.seq))
-        return Decision([refused], is_recorded=False)
+                self._outbox.add(Parcel(Audience((member,)), frames.TEXT, [body], None, refused.seq))
+        return Decision([refused], is_recorded=False, undecided=undecided)
+
+    def _rights_version(self, refused: Refused) -> int | None:
+        """Of the rights on the stream that a refused frame was for; 0 where there is no such stream. None for what is
+        not a frame for a stream."""
+        if refused.kind != "frame" or refused.stream_id is None:
+            return None
+        stream = self.state.find_stream(refused.stream_id)
+        return stream.version + 1 if stream is not None else 0
 
     def _unrecorded_answer(self, refused: Refused) -> list[bytes]:
         """What the sender of something is told, where that is not recorded by itself."""
@@ -369,7 +339,7 @@ class Space:
         if self._recorder.failing:
             return False
         self._run_due()
-        self._commit(decide(self.state, self.clock.now(), refuse).records)
+        self._commit(decide(self.state, self.clock.now(), refuse).written)
         self._set_timer()
         return True
 
@@ -423,7 +393,7 @@ class Space:
 
     def _unavailable(self, command: commands.Command) -> Decision:
         """The journal cannot be written, so nothing may happen. The refusal is counted, and recorded in a sum later."""
-        if not isinstance(command, commands.Send | commands.SendFrame | commands.Refuse):
+        if not isinstance(command, commands.Send | commands.SendFrames | commands.Refuse):
             return Decision([])
         flaw = _cannot_record()
         envelope = command.envelope if isinstance(command, commands.Send) else None
@@ -445,16 +415,17 @@ class Space:
         self.metrics.refused(flaw.code)
         member = self.members.get(command.sender)
         treatment = self._floods.treat(
-            refused, version=0 if isinstance(command, commands.SendFrame) else None, may_record=False
+            refused, version=0 if isinstance(command, commands.SendFrames) else None, may_record=False
         )
         if member is not None and treatment is Treatment.TOLD:
             for body in self._unrecorded_answer(refused):
                 self._send_unrecorded(member, body, refused.seq)
-        return Decision([refused], is_recorded=False)
+        undecided = command.data[1:] if isinstance(command, commands.SendFrames) else ()
+        return Decision([refused], is_recorded=False, undecided=undecided)
 
     def _send_unrecorded(self, member: Member, body: bytes, seq: int) -> None:
         """Past the outbox, which waits for the journal."""
-        parcel = Parcel(Audience((member,)), frames.TEXT, body, None, seq)
+        parcel = Parcel(Audience((member,)), frames.TEXT, [body], None, seq)
         member.push(b"".join(parcel.pieces(False)), [parcel])
 
     # -- reading ----------------------------------------------------------------------------------
@@ -476,35 +447,43 @@ class Space:
     # -- committing -------------------------------------------------------------------------------
 
     def _commit(
-        self, records: list[Record], attach: Member | None = None, missed: Missed | CannotResume | None = None
+        self,
+        written: Sequence[Record | FrameBlock],
+        attach: Member | None = None,
+        missed: Missed | CannotResume | None = None,
     ) -> None:
-        for record in records:
+        for record in written:
             self._record(record)
-            if isinstance(record, Frame):
-                self._tell_frame(record, self.state.streams[record.stream_id])
+            if isinstance(record, FrameBlock):
+                self._tell_frames(record)
+            elif isinstance(record, Frame):
+                self._tell_data(record)
             elif isinstance(record, Joined) and attach is not None:
                 self._tell(record)
                 self._attach(attach, record, missed)
             else:
                 self._tell(record)
 
-    def _record(self, record: Record) -> None:
-        self._check_next(record.seq)
-        size = self._recorder.append(self.id, record)
-        self._past.append(record, size)
-        apply(self.state, record)
-
-    def _check_next(self, seq: int) -> None:
-        if seq != self.state.seq + 1:
+    def _record(self, record: Record | FrameBlock) -> None:
+        if record.seq != self.state.seq + 1:
             # Something happened between deciding and recording: better no record than two of a number.
-            raise RuntimeError(f"seq {seq} cannot follow {self.state.seq}")
+            raise RuntimeError(f"seq {record.seq} cannot follow {self.state.seq}")
+        if isinstance(record, FrameBlock):
+            size = sum(map(len, record.data))
+            self._recorder.extend(self.id, record, size)
+            self._past.extend(record, size)
+            self.metrics.accepted_frames(len(record), size, record.recipients)
+        else:
+            size = self._recorder.append(self.id, record)
+            self._past.append(record, size)
+        apply(self.state, record)
 
     def _run_due(self) -> None:
         """Whatever has fallen due, each in its turn; but nothing for the reason alone that the clock was set."""
         self.follow_clock()
         now = self.clock.now()
         while not self._recorder.failing and (due := self.state.next_deadline()) is not None and due <= now:
-            self._commit(decide(self.state, now, commands.Tick()).records)
+            self._commit(decide(self.state, now, commands.Tick()).written)
 
     def follow_clock(self) -> None:
         """Where the clock of the machine was set, that is recorded, and the time of the space goes on."""
@@ -513,7 +492,7 @@ class Space:
         jump = self.clock.look()
         if jump is not None:
             command = commands.ClockJump(jump.by, jump.shift, self.clock.ahead)
-            self._commit(decide(self.state, self.clock.now(), command).records)
+            self._commit(decide(self.state, self.clock.now(), command).written)
             self._set_timer()
 
     def _set_timer(self) -> None:
@@ -585,7 +564,7 @@ class Space:
         for start in range(0, len(told), HISTORY_CHUNK):
             chunk = told[start : start + HISTORY_CHUNK]
             framed = b"".join(header(message.opcode, len(message.body)) + message.body for message in chunk)
-            self._outbox.add(Parcel(audience, FRAMED, framed, None, chunk[-1].seq))
+            self._outbox.add(Parcel(audience, FRAMED, [framed], None, chunk[-1].seq))
 
     def _detach(self, member: Member) -> None:
         # What was decided while it was here is still its own: hand that over before it goes.
@@ -626,32 +605,39 @@ class Space:
 
     # -- telling ----------------------------------------------------------------------------------
 
-    def _tell_frame(self, record: Frame, stream: Stream) -> None:
+    def _tell_frames(self, block: FrameBlock) -> None:
+        stream = self.state.streams[block.stream_id]
         audience = self._audience_of(stream)
-        self.metrics.frame(len(record.data), record.recipients)
-        if not audience:
-            return
-        position = None
-        if record.kind == kinds.STREAM_DATA:
-            body = record.data
+        if audience:
+            positioned = None
             if audience.wants_positions:
-                position = with_seq(body, record.seq)
-        else:
-            body = frames.frame(record.stream_id, record.data)
-            if audience.wants_positions:
-                position = frames.frame_with_position(record.stream_id, record.seq, record.sender, record.data)
-        self._outbox.add(
-            Parcel(
+                positioned = frames.frames_with_positions(stream.id, block.seq, block.sender, block.data)
+            head = frames.frame(stream.id, b"")
+            parcel = Parcel(
                 audience,
-                record.opcode,
-                body,
-                position,
-                record.seq,
-                record.stream_id,
-                record.sender,
+                block.opcode,
+                block.data,
+                positioned,
+                block.seq,
+                stream.id,
+                block.sender,
                 stream.policy.on_slow,
+                head,
             )
-        )
+            self._outbox.add(parcel)
+
+    def _tell_data(self, record: Frame) -> None:
+        """``stream/data`` is an envelope that goes where the frames of its stream go."""
+        stream = self.state.streams[record.stream_id]
+        audience = self._audience_of(stream)
+        self.metrics.accepted_frames(1, len(record.data), record.recipients)
+        if audience:
+            positioned = [with_seq(record.data, record.seq)] if audience.wants_positions else None
+            on_slow = stream.policy.on_slow
+            parcel = Parcel(
+                audience, record.opcode, [record.data], positioned, record.seq, stream.id, record.sender, on_slow
+            )
+            self._outbox.add(parcel)
 
     def _tell(self, record: Record) -> None:
         self.metrics.record(record)
@@ -701,8 +687,8 @@ class Space:
                 self._history_log.delivered(member.participant, member.transport_name, body, None, self.state.ts)
 
     def _add_control(self, audience: Audience, body: bytes, seq: int) -> None:
-        position = with_seq(body, seq) if audience.wants_positions else None
-        self._outbox.add(Parcel(audience, frames.TEXT, body, position, seq))
+        positioned = [with_seq(body, seq)] if audience.wants_positions else None
+        self._outbox.add(Parcel(audience, frames.TEXT, [body], positioned, seq))
 
     def _answer_again(self, repetition: Repetition) -> None:
         """An envelope id came again: its sender alone is answered as before."""
@@ -727,7 +713,7 @@ class Space:
 
     def _invitations_of(self, decision: Decision) -> list[Invited]:
         """Those for which a token must be told: one that was taken up is not needed again."""
-        found = [record for record in decision.records if isinstance(record, Invited)]
+        found = [record for record in decision.written if isinstance(record, Invited)]
         if decision.repetition is not None:
             found += [
                 record

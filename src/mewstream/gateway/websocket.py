@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,7 @@ class WebSocketMember(WSListener):
         self._recorded_ping: bytes | None = None
         self._run: list[bytes] = []
         """Frames that came together, until the last of them is here."""
+        self._run_stream = ""
         self._run_head = b""
         self._run_kind: WSMsgType | None = None
         self._run_opcode = 0
@@ -221,11 +222,15 @@ class WebSocketMember(WSListener):
         else:
             action()
 
-    def _wait(self, action: Callable[[], None]) -> None:
-        """The time of this turn is over, or other things of this connection wait."""
-        self._backlog.append(action)
-        if len(self._backlog) == 1:
-            self._run_kind = None  # no frame may go past what waits
+    def _wait(self, action: Callable[[], None], *, first: bool = False) -> None:
+        """The time of this turn is over, or other things of this connection wait. ``first``: it is the rest of what
+        was being carried out, and comes before those."""
+        self._run_kind = None  # no frame may go past what waits
+        if first:
+            self._backlog.appendleft(action)
+        else:
+            self._backlog.append(action)
+        if len(self._backlog) == 1 and not self._is_catching_up:
             self.reading.hold(self._work)
             self._catch_up_later()
 
@@ -238,14 +243,16 @@ class WebSocketMember(WSListener):
 
     def _catch_up(self) -> None:
         """Carry out what waits first, and leave the rest for the next turn."""
-        action = self._backlog[0]
+        action = self._backlog.popleft()
         self._is_catching_up = True
         try:
             if action == self._lost or not (self._gone or self._deaf or self.outbound.closing is not None):
                 action()
+                self._end_run()
         finally:
             self._is_catching_up = False
-            self._backlog.popleft()
+            if self._backlog:
+                self._run_kind = None
             if self._backlog:
                 self._catch_up_later()
             else:
@@ -438,49 +445,53 @@ class WebSocketMember(WSListener):
         space = self.space
         if space is None:
             self._first_message(message)
-        elif self._is_catching_up:
-            self._carry_out(space, opcode, message)
-        elif self._backlog:
-            self._wait(partial(self._carry_out, space, opcode, message))
-        elif message[:1] == b"#":
-            if self._throttle.watches_frames or not self._begin_run(message, opcode):
-                self._carry_out(space, opcode, message)
-        elif self._work.admits(self._who) and not self._throttle.seconds_owed():
+        elif self._is_catching_up or (not self._backlog and (message[:1] == b"#" or self._may_send_envelope())):
             self._carry_out(space, opcode, message)
         else:
             self._wait(partial(self._carry_out, space, opcode, message))
 
+    def _may_send_envelope(self) -> bool:
+        return self._work.admits(self._who) and not self._throttle.seconds_owed()
+
     def _carry_out(self, space: Space, opcode: int, message: bytes) -> None:
+        if message[:1] == b"#":
+            self._begin_run(space, opcode, message)
+            return
         try:
-            if message[:1] == b"#":
-                if self._throttle.watches_frames:
-                    self._throttle.frame(len(message))
-                space.frame(self, message, opcode)
-            else:
-                self._throttle.envelope(len(message))
-                self._envelope(space, message)
-                self._throttle.caused(space.caused_bytes)
+            self._throttle.envelope(len(message))
+            self._envelope(space, message)
+            self._throttle.caused(space.caused_bytes)
         except PeerError as flaw:
             space.refuse(self.participant, "", flaw, message)
 
-    def _begin_run(self, message: bytes, opcode: int) -> bool:
-        """Frames that come in one piece for one stream are judged together. False: it is no sound frame."""
-        end = message.find(b"#", 1)
-        if end < 2:
-            return False
-        self._run_head = message[: end + 1]
+    def _begin_run(self, space: Space, opcode: int, message: bytes) -> None:
+        """The first frame for a stream. More may follow in the same reading, and all are carried out together."""
+        try:
+            self._run_stream, start = frames.split_frame(message, max_id_bytes=space.config.limits.id_bytes)
+        except PeerError as flaw:
+            self._run_kind = None
+            space.refuse(self.participant, "frame", flaw, message)
+            return
+        self._run_head = message[:start]
         self._run_kind, self._run_opcode = _KINDS[opcode], opcode
         self._run.append(message)
-        return True
 
     def _end_run(self) -> None:
-        run = self._run
-        if run:
-            self._run = []
-            space = self.space
-            if space is not None:
-                for message in space.frames(self, self._run_head, run, self._run_opcode):
-                    self._wait(partial(self._carry_out, space, self._run_opcode, message))
+        """Hand over the frames that came together."""
+        if not self._run:
+            return
+        messages, self._run = self._run, []
+        if self._throttle.watches_frames:
+            self._throttle.frames(len(messages), sum(map(len, messages)))
+        start = len(self._run_head)
+        self._send_frames(self._run_stream, [message[start:] for message in messages], self._run_opcode)
+
+    def _send_frames(self, stream: str, data: Sequence[bytes], opcode: int) -> None:
+        if self.space is None:
+            return
+        left = self.space.frames(self, stream, data, opcode)
+        if left:
+            self._wait(partial(self._send_frames, stream, left, opcode), first=True)
 
     def _envelope(self, space: Space, message: bytes) -> None:
         try:

@@ -29,7 +29,7 @@ from mewstream.protocol.errors import (
     ValidationFailed,
 )
 from mewstream.protocol.fold import GATEWAY_IDS
-from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frame
+from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frames
 from mewstream.protocol.identifiers import describe, flaw_in_participant_id, required_id
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.policy import Limits
@@ -39,6 +39,7 @@ from mewstream.protocol.records import (
     CapabilitiesRevoked,
     ClockJumped,
     EnvelopeAccepted,
+    FrameBlock,
     FramesDropped,
     Invited,
     Joined,
@@ -81,23 +82,34 @@ class Repetition(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    records: list[Record]
+    """What follows from a command."""
+
+    written: Sequence[Record | FrameBlock]
+    """In the order of the log. Raw frames are a block here."""
     repetition: Repetition | None = None
     is_recorded: bool = True
-    """False: what it says was told to the sender, and only counted; or nothing can be recorded at the moment."""
+    """False where a refusal was only counted, because there were many or because the journal cannot be written."""
+    undecided: Sequence[bytes] = ()
+    """Frames of the command that can be judged only after ``written`` has been applied."""
+
+    @property
+    def records(self) -> list[Record]:
+        """The same as ``written``, with a record for each frame."""
+        return [
+            record for each in self.written for record in (each.frames() if isinstance(each, FrameBlock) else (each,))
+        ]
 
 
 def decide(state: SpaceState, now: int, command: commands.Command) -> Decision:
     """What follows from a command. A peer's mistake is an outcome (``Refused``), not an exception."""
-    match command:
-        case commands.SendFrame():
-            return Decision(decide_frame(state, now, command.sender, command.stream, command.data, command.opcode))
-        case commands.Send():
-            return _send(state, now, command.sender, command.envelope)
-        case _:
-            ledger = Ledger(state, now)
-            _happen(ledger, command)
-            return Decision(ledger.records)
+    if isinstance(command, commands.Send):
+        return _send(state, now, command.sender, command.envelope)
+    ledger = Ledger(state, now)
+    if isinstance(command, commands.SendFrames):
+        undecided = decide_frames(ledger, command.sender, command.stream, command.data, command.opcode)
+        return Decision(ledger.records, undecided=undecided)
+    _happen(ledger, command)
+    return Decision(ledger.records)
 
 
 def _happen(ledger: Ledger, command: commands.Command) -> None:

@@ -45,28 +45,13 @@ MAX_REMEMBERED_PARTICIPANTS = 10_000
 MAX_EPOCHS = 1_000
 
 
-def apply(state: SpaceState, record: Record) -> None:
-    """Fold one record into the state. Records come in the order of their ``seq``."""
+def apply(state: SpaceState, record: Record | FrameBlock) -> None:
+    """Fold one record, or a block of frames, into the state. They come in the order of their ``seq``."""
     state.seq = record.seq
     state.ts = record.ts
-    if type(record) is Frame:
-        _frame(state, record)
-        return
     change = _CHANGES.get(type(record))
     if change is not None:
         change(state, record)
-
-
-def apply_block(state: SpaceState, block: FrameBlock) -> None:
-    """The same as applying each of its frames."""
-    state.seq = block.last_seq
-    state.ts = block.ts
-    stream = state.streams[block.stream_id]
-    stream.frames = block.stream_seq + len(block) - 1
-    stream.last_seq = block.last_seq
-    right = stream.writers[block.sender]
-    if right.frames_left is not None:
-        right.frames_left -= len(block)
 
 
 def fold(space: str, records: Iterable[Record]) -> SpaceState:
@@ -80,15 +65,25 @@ def fold(space: str, records: Iterable[Record]) -> SpaceState:
 # -- what flows -----------------------------------------------------------------------------------
 
 
-def _frame(state: SpaceState, record: Frame) -> None:
-    stream = state.streams[record.stream_id]
-    stream.frames = record.stream_seq
-    stream.last_seq = record.seq
-    right = stream.writers[record.sender]
+def _block(state: SpaceState, block: FrameBlock) -> None:
+    state.seq = block.last_seq
+    _count_frames(state, block, len(block))
+
+
+def _count_frames(state: SpaceState, first: Frame | FrameBlock, count: int) -> None:
+    stream = state.streams[first.stream_id]
+    stream.frames = first.stream_seq + count - 1
+    stream.last_seq = state.seq
+    right = stream.writers[first.sender]
     if right.frames_left is not None:
-        right.frames_left -= 1
+        right.frames_left -= count
+
+
+def _frame(state: SpaceState, record: Frame) -> None:
+    _count_frames(state, record, 1)
     if record.sequence is not None:
         sender = state.participants.get(record.sender)
+        stream = state.streams[record.stream_id]
         stream.sequences[record.sender] = (sender.counting_since if sender else 0, record.sequence)
     if record.id is not None:
         _remember(state, record.sender, record.id, Answer(record.digest, record.seq, record.ts))
@@ -462,7 +457,9 @@ def gateway_message_id(epoch: str, seq: int) -> str:
     return f"{GATEWAY_IDS}{epoch}-{seq}"
 
 
-_CHANGES: dict[type[Record], Callable[[SpaceState, Any], None]] = {
+_CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
+    FrameBlock: _block,
+    Frame: _frame,
     SpaceStarted: _space_started,
     ClockJumped: _clock_jumped,
     Joined: _joined,

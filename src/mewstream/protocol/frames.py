@@ -6,6 +6,7 @@ Those who asked for positions get ``#<stream_id>|<seq>|<writer>#<data>`` instead
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import LimitExceeded, ValidationFailed
@@ -41,6 +42,12 @@ def frame(stream_id: str, data: bytes) -> bytes:
 
 def frame_with_position(stream_id: str, seq: int, writer: str, data: bytes) -> bytes:
     return b"#%b|%d|%b#%b" % (stream_id.encode(), seq, writer.encode(), data)
+
+
+def frames_with_positions(stream_id: str, first_seq: int, writer: str, bodies: Sequence[bytes]) -> list[bytes]:
+    """The same for consecutive frames of one writer, whose head is encoded once for all of them."""
+    head, tail = f"#{stream_id}|".encode(), f"|{writer}#".encode()
+    return [b"%b%d%b%b" % (head, seq, tail, data) for seq, data in enumerate(bodies, first_seq)]
 
 
 def as_json(stream_id: str, writer: str, data: bytes, opcode: int) -> bytes:

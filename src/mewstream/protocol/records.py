@@ -10,6 +10,7 @@ one follows from.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -278,8 +279,10 @@ class Frame(Record, tag="frame", gc=False):
 
 
 class FrameBlock(msgspec.Struct, frozen=True):
-    """Raw frames of one sender on one stream that were accepted together. It stands for as many
-    :class:`Frame` records, whose numbers count up from the first."""
+    """Raw frames of one sender on one stream that were accepted together; one frame is a block of one.
+
+    On its way through the gateway a raw frame is always part of a block. In the log the block is as many
+    :class:`Frame` records, whose numbers count up from ``seq`` and ``stream_seq``."""
 
     seq: int
     ts: int
@@ -288,7 +291,7 @@ class FrameBlock(msgspec.Struct, frozen=True):
     stream_seq: int
     opcode: int
     recipients: int
-    data: list[bytes]
+    data: Sequence[bytes]
     readers: tuple[str, ...] | None
     format_id: str | None
     readers_seq: int | None = None
@@ -301,6 +304,7 @@ class FrameBlock(msgspec.Struct, frozen=True):
         return self.seq + len(self.data) - 1
 
     def frames(self) -> list[Frame]:
+        """The records that this block stands for."""
         return [
             Frame(
                 *(self.seq + place, self.ts, None, self.stream_id, self.sender, self.stream_seq + place),

@@ -24,7 +24,7 @@ from mewstream.gateway.config import ParticipantConfig, SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
-from mewstream.gateway.history_reads import HistoryReads
+from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
 from mewstream.journal import partition as partition_module
 from mewstream.journal.errors import CorruptJournal
@@ -411,7 +411,7 @@ class FakeMember:
 
     @property
     def bodies(self) -> str:
-        return b"\n".join(parcel.body for parcel in self.got).decode(errors="replace")
+        return b"\n".join(body for parcel in self.got for body in parcel.bodies).decode(errors="replace")
 
 
 def make_space(driven: Driven, *people: str) -> Space:
@@ -437,7 +437,7 @@ def make_space(driven: Driven, *people: str) -> Space:
         recovered=driven.journal.recover().get(SPACE),
         metrics=driven.metrics.space(SPACE),
         history=SpaceHistory(SPACE, None, None),
-        reads=HistoryReads(asyncio.get_running_loop()),
+        threads=ReplayThreads(asyncio.get_running_loop()),
         mint_token=lambda participant: f"token-{participant}",
         connection_url="ws://x",
         work=FairQueue(asyncio.get_running_loop()),
@@ -491,9 +491,9 @@ async def test_nobody_is_told_before_the_disk_has_it(tmp_path: Path, settled: An
                     b'{"kind":"stream/%b-write","payload":{"stream_id":"stream-1","participant_id":"bob"}}' % what,
                 )
             case 2:
-                space.frame(members[1], b"#stream-1#from bob", 1)
+                space.frames(members[1], "stream-1", [b"from bob"], 1)
             case _:
-                space.frame(ann, b"#stream-1#%d" % number, 2)
+                space.frames(ann, "stream-1", [b"%d" % number], 2)
         if chance.random() < 0.4:
             await asyncio.sleep(chance.choice((0, 0, 0.001, 0.004)))
     say(space, "ann", b'{"id":"last","kind":"chat","payload":{"text":"x"}}')
@@ -503,7 +503,7 @@ async def test_nobody_is_told_before_the_disk_has_it(tmp_path: Path, settled: An
     for member in members:
         seqs = [parcel.seq for parcel in member.got]
         assert seqs == sorted(seqs), "something was overtaken"
-        mine = [parcel.seq for parcel in member.got if b'"system/welcome"' not in parcel.body]
+        mine = [parcel.seq for parcel in member.got if b'"system/welcome"' not in parcel.bodies[0]]
         assert len(mine) == len(set(mine)), "something was told twice"
     frames = [parcel.seq for parcel in ann.got if parcel.stream is not None]
     assert frames == [parcel.seq for parcel in members[1].got if parcel.stream is not None]
@@ -571,7 +571,7 @@ async def test_a_failing_sync_is_said_and_gone_over(
     refused = say(space, "ann", b'{"id":"no","kind":"chat","payload":{"text":"refused"}}').records[-1]
     assert (refused.code, refused.http_status) == ("journal_unavailable", 503)  # type: ignore[attr-defined]
     assert ann.bodies.count("journal_unavailable") == 1
-    space.frame(ann, b"#stream-1#refused", 1)
+    space.frames(ann, "stream-1", [b"refused"], 1)
     assert ann.bodies.count("journal_unavailable") == 2
     refusal = space.join(FakeMember("cy"))
     assert refusal is not None
@@ -662,7 +662,7 @@ async def test_a_snapshot_has_all_records_up_to_its_offset(tmp_path: Path, flush
     await asyncio.sleep(0)
     wrong = []
     for number in range(60):
-        space.frame(ann, b"#stream-1#%b" % bytes(100), 2)
+        space.frames(ann, "stream-1", [bytes(100)], 2)
         if number % 9 == 0:
             say(space, "ann", b'{"id":"r-%d","kind":"stream/request","payload":{}}' % number)
         if number % 5 == 0:

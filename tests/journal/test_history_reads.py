@@ -29,7 +29,7 @@ from making import (
     write,
 )
 
-from mewstream.gateway.history_reads import Lane
+from mewstream.gateway.replay_threads import Lane
 from mewstream.journal import positions as positions_module
 from mewstream.journal.errors import CorruptJournal, PositionGone
 from mewstream.journal.local import LocalJournal

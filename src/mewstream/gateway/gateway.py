@@ -17,13 +17,13 @@ from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Parcel
 from mewstream.gateway.history import History
-from mewstream.gateway.history_reads import HistoryReads
 from mewstream.gateway.identity import InvitedTokens, TokenBook, new_token
 from mewstream.gateway.joining import JoinRefused, JoinRequest
 from mewstream.gateway.metrics import Metrics
 from mewstream.gateway.output_log import OutputLog
 from mewstream.gateway.pings import Pings
 from mewstream.gateway.recorder import JournalRecorder, NoRecorder
+from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
 from mewstream.gateway.websocket import WebSocketMember
 from mewstream.journal.local import LocalJournal
@@ -68,7 +68,7 @@ class Gateway:
         self._books: dict[str, TokenBook] = {}
         self.spaces: dict[str, Space] = {}
         self.history = History()
-        self._reads = HistoryReads(self.loop)
+        self._replay_threads = ReplayThreads(self.loop)
         self.largest_message = max(space.limits.message_bytes for space in config.spaces.values())
         for id, space in config.spaces.items():
             book = TokenBook({each.id: each.tokens for each in space.participants.values()})
@@ -88,7 +88,7 @@ class Gateway:
                 recovered=recovered.get(id),
                 metrics=self.metrics.space(id),
                 history=self.history.for_space(space),
-                reads=self._reads,
+                threads=self._replay_threads,
                 mint_token=lambda participant, id=id: self._mint_token(id, participant),  # type: ignore[misc]
                 connection_url=f"{config.public_url or base_url}/ws?{urlencode({'space': id})}",
                 work=self.work,
@@ -255,7 +255,7 @@ class Gateway:
         """The end of a drain: everything is written down, and nothing more can happen."""
         for space in self.spaces.values():
             space.stop()
-        self._reads.close()
+        self._replay_threads.close()
         self.history.close()
         if isinstance(self.recorder, JournalRecorder):
             self.recorder.close()

@@ -145,7 +145,8 @@ class HttpApi:
             return decision
 
         decision = await self._gateway.work.run((space.id, participant), post)
-        if not await space.committed(decision):
+        # A refusal that was only counted has done nothing, and that needs no record.
+        if decision.is_recorded and not await space.committed():
             raise JournalUnavailable("this was done and cannot be recorded at the moment: ask again with the same id")
         return _answer(space, decision)
 
@@ -158,7 +159,7 @@ class HttpApi:
         if since.isdecimal() and len(since) < 19:
             after = int(since)
         elif (micros := parse_rfc3339(since)) is not None:
-            after = await space.position_at(participant, micros)
+            after = await space.replay.position_at(participant, micros)
         else:
             raise ValidationFailed(f"since is {since[:40]!r}, expected a seq or an RFC 3339 time")
         messages, position = await space.messages_since(participant, after, MAX_MESSAGES)
@@ -216,7 +217,7 @@ def _answer(space: Space, decision: Decision) -> Response:
     for record in records:
         if isinstance(record, Refused):
             if not decision.is_recorded:
-                return Response(space.unrecorded_refusal(record), status=record.http_status)
+                return Response(space.refusals.message(record), status=record.http_status)
             body = render(space.id, space.state.epoch, record)
             assert body is not None
             return Response(body, status=record.http_status)
@@ -262,7 +263,7 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
                     "authorized_writers": record.authorized_writers,
                 }
             case Invited():
-                return {"id": record.request_id, **space.invitation(record)}
+                return {"id": record.request_id, **space.invitations.answer(record)}
     return outcome
 
 

@@ -46,16 +46,18 @@ class Drop:
 
 
 class Watcher(Protocol):
-    """Who is told when a connection falls behind and when it has caught up."""
+    """What a connection tells when it falls behind and when it has caught up."""
 
-    def hold_writers(self, outbound: Outbound, writers: set[str]) -> None: ...
+    def hold_writers(self, outbound: Outbound, writers: set[str]) -> None:
+        """Stop reading from these participants, until ``release_writers``."""
+        ...
 
     def release_writers(self, outbound: Outbound) -> None: ...
 
-    def is_behind(self, outbound: Outbound) -> None: ...
+    def fell_behind(self, outbound: Outbound) -> None: ...
 
-    def is_common(self) -> bool:
-        """Whether most of the space is as slow as this one."""
+    def are_many_behind(self) -> bool:
+        """Whether many connections of the space are as slow as this one."""
         ...
 
     def caught_up(self, outbound: Outbound) -> None: ...
@@ -71,9 +73,9 @@ class Outbound:
         self.knows_close_codes = False
         self.drops: dict[str, Drop] = {}
         self.dropped_frames = 0
-        self.closing: CloseReason | None = None
+        self.close_reason: CloseReason | None = None
+        """Why the gateway has closed the connection, if it has."""
         self._open = True
-        """Until the gateway closes the connection, or it is lost: nothing is written after that."""
         self.watcher: Watcher | None = None
         self.on_close: Callable[[CloseReason], None] | None = None
         self._loop = loop
@@ -89,15 +91,15 @@ class Outbound:
         self._feeders: set[str] = set()
         self._holding: asyncio.TimerHandle | None = None
         self._hold_started = 0.0
-        self._is_deaf = False
-        """It took nothing for as long as it held up its writers: it does so no more until it takes something."""
+        self._is_stalled = False
+        """It took nothing for as long as it held up its writers. It may not hold them up again until it does."""
         self._pause_credit = delivery.writer_pause
         self._credit_at = loop.time()
         transport.set_write_buffer_limits(high=delivery.write_buffer_bytes)
 
     @property
     def is_open(self) -> bool:
-        """False: the gateway has ended it, or it is lost."""
+        """Until a close is sent or the connection is lost: nothing is written after that."""
         return self._open
 
     @property
@@ -129,7 +131,7 @@ class Outbound:
         if not self._may_write():
             # What comes for a connection that was lost is lost with it, as what was on the wire: it was not
             # dropped for being slow, and who comes back gets it by resuming.
-            if self.closing is not None:
+            if self.close_reason is not None:
                 for parcel in parcels:
                     if parcel.stream is not None:
                         self._count_drop(parcel)
@@ -158,7 +160,7 @@ class Outbound:
         """Say why and end the connection. What was written before is still sent, if the peer reads."""
         if not self._open:
             return
-        self.closing = reason
+        self.close_reason = reason
         text = text or reason.value.text
         if self.dropped_frames:
             text = f"{text}; {self.dropped_frames} frames were not delivered"
@@ -198,10 +200,10 @@ class Outbound:
     def pause_writing(self) -> None:
         self._behind = True
         if self.watcher is not None:
-            self.watcher.is_behind(self)
+            self.watcher.fell_behind(self)
 
     def resume_writing(self) -> None:
-        self._behind = self._is_deaf = False
+        self._behind = self._is_stalled = False
         owed, self._owed_pong = self._owed_pong, None
         if owed is not None:
             self.pong(owed)
@@ -325,10 +327,10 @@ class Outbound:
         earned = (now - self._credit_at) * PAUSE_CREDIT_RATE
         self._pause_credit = min(self._delivery.writer_pause, self._pause_credit + earned)
         self._credit_at = now
-        if self.watcher is None or self._is_deaf:
+        if self.watcher is None or self._is_stalled:
             return
-        self.watcher.is_behind(self)
-        pause = self._delivery.writer_pause if self.watcher.is_common() else self._pause_credit
+        self.watcher.fell_behind(self)
+        pause = self._delivery.writer_pause if self.watcher.are_many_behind() else self._pause_credit
         # Too little to be worth it: the policy alone has the word until some is earned back.
         if pause < self._delivery.writer_pause / 10:
             return
@@ -341,14 +343,14 @@ class Outbound:
         something, or has not been silent for long, the writer waits on."""
         assert self.watcher is not None
         takes_something = self._queued_bytes < queued_bytes
-        if self.watcher.is_common() and (
+        if self.watcher.are_many_behind() and (
             takes_something or self._loop.time() - self._hold_started < self._delivery.writer_pause * COMMON_PATIENCE
         ):
-            self.watcher.is_behind(self)
+            self.watcher.fell_behind(self)
             pause = self._delivery.writer_pause
             self._holding = self._loop.call_later(pause, self._hold_longer, self._queued_bytes)
         else:
-            self._is_deaf = not takes_something
+            self._is_stalled = not takes_something
             self._release()
 
     def _release(self, *, caught_up: bool = False) -> None:
@@ -359,7 +361,7 @@ class Outbound:
         now = self._loop.time()
         # Where most are behind and catch up, no single one is slow: the writer is too fast, and is held to
         # what the space can take.
-        if not caught_up or self.watcher is None or not self.watcher.is_common():
+        if not caught_up or self.watcher is None or not self.watcher.are_many_behind():
             self._pause_credit = max(0.0, self._pause_credit - (now - self._hold_started))
         self._credit_at = now
         if self.watcher is not None:

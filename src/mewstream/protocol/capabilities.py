@@ -42,14 +42,23 @@ class _Decision(NamedTuple):
 _DENIED: Final = _Decision(False, False, (), (), True)
 
 
+class MalformedPattern(ValidationFailed):
+    """A pattern that cannot be compiled. ``pattern`` is an excerpt of it, ``reason`` what is wrong."""
+
+    def __init__(self, name: str, pattern: object, reason: str) -> None:
+        self.pattern = reprlib.repr(pattern)
+        self.reason = reason
+        super().__init__(f"{name} ({self.pattern}): {reason}")
+
+
 def _compile_one(pattern: Any, name: str, budget: Budget) -> Pattern:
     try:
         return Pattern(pattern, budget)
     except Malformed as error:
-        raise ValidationFailed(f"{name} ({reprlib.repr(pattern)}): {error}") from None
+        raise MalformedPattern(name, pattern, str(error)) from None
     except Undecidable:
         reason = f"the list is too large; expected {MAX_NODES} values, large expressions counted manifold"
-        raise ValidationFailed(f"{name} ({reprlib.repr(pattern)}): {reason}") from None
+        raise MalformedPattern(name, pattern, reason) from None
 
 
 class Capabilities:

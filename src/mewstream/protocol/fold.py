@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from mewstream.protocol import kinds
+from mewstream.protocol import transitions as table
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     CapabilitiesGranted,
@@ -310,7 +311,7 @@ def _end_standing(state: SpaceState, stream: Stream, participant: str) -> None:
 
 def _stream_started(state: SpaceState, record: StreamStarted) -> None:
     stream = state.streams[record.stream_id]
-    stream.status = Status.LIVE
+    stream.status = table.target(kinds.STREAM_START, stream.status)
     _touch(stream, record)
     state.timers.pop(("start", stream.id, ""), None)
 

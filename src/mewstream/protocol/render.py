@@ -33,7 +33,7 @@ from mewstream.protocol.records import (
 )
 from mewstream.protocol.state import describe_stream
 from mewstream.protocol.times import rfc3339
-from mewstream.protocol.transitions import Status
+from mewstream.protocol.transitions import EMITS, OWNER_LEFT_CLOSE, START_TIMEOUT, Status
 
 
 def render(space: str, epoch: str, record: Record) -> bytes | None:
@@ -202,9 +202,9 @@ def _stream_opened(space: str, record: StreamOpened) -> _Told:
         conditions={},
     )
     if record.status == Status.LIVE:
-        return kinds.STREAM_OPEN, described, [record.owner], record.request_id, None
+        return EMITS[kinds.STREAM_REQUEST], described, [record.owner], record.request_id, None
     mirror = described["namespace"]
-    return kinds.STREAM_READY, {"stream": described}, None, record.request_id, mirror
+    return EMITS[kinds.STREAM_ANNOUNCE], {"stream": described}, None, record.request_id, mirror
 
 
 def _stream_ended(space: str, record: StreamEnded) -> _Told | None:
@@ -214,9 +214,9 @@ def _stream_ended(space: str, record: StreamEnded) -> _Told | None:
     stream = _names(space, record.stream_id)
     if record.how == "failed":
         payload = {"stream": stream, "code": record.code, "message": record.message}
-        return kinds.STREAM_ERROR, payload, None, None, mirror
+        return EMITS[START_TIMEOUT], payload, None, None, mirror
     payload = {"stream_id": record.stream_id, "stream": stream, "reason": record.reason}
-    return kinds.STREAM_CLOSE, payload, None, None, mirror
+    return EMITS[OWNER_LEFT_CLOSE], payload, None, None, mirror
 
 
 def _write_granted(space: str, record: WriteGranted) -> _Told:
@@ -224,13 +224,13 @@ def _write_granted(space: str, record: WriteGranted) -> _Told:
     payload["authorized_writers"] = record.authorized_writers
     if record.conditions is not None:
         payload["conditions"] = record.conditions
-    return kinds.WRITE_GRANTED, payload, None, record.request_id, None
+    return EMITS[kinds.GRANT_WRITE], payload, None, record.request_id, None
 
 
 def _write_revoked(space: str, record: WriteRevoked) -> _Told:
     payload = _right_changed(space, record)
     payload["authorized_writers"] = record.authorized_writers
-    return kinds.WRITE_REVOKED, payload, None, record.request_id, None
+    return EMITS[kinds.REVOKE_WRITE], payload, None, record.request_id, None
 
 
 def _ownership_transferred(space: str, record: OwnershipTransferred) -> _Told:
@@ -243,15 +243,15 @@ def _ownership_transferred(space: str, record: OwnershipTransferred) -> _Told:
         "by": record.by,
         "stream": _names(space, record.stream_id),
     }
-    return kinds.OWNERSHIP_TRANSFERRED, payload, None, record.request_id, None
+    return EMITS[kinds.TRANSFER_OWNERSHIP], payload, None, record.request_id, None
 
 
 def _read_granted(space: str, record: ReadGranted) -> _Told:
-    return kinds.READ_GRANTED, _readers_changed(space, record), None, record.request_id, None
+    return EMITS[kinds.GRANT_READ], _readers_changed(space, record), None, record.request_id, None
 
 
 def _read_revoked(space: str, record: ReadRevoked) -> _Told:
-    return kinds.READ_REVOKED, _readers_changed(space, record), None, record.request_id, None
+    return EMITS[kinds.REVOKE_READ], _readers_changed(space, record), None, record.request_id, None
 
 
 def _readers_changed(space: str, record: ReadGranted | ReadRevoked) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Reading the journal for participants, beside the loop: bounded in all, and one read of each participant at a time.
+"""Threads that read the journal for participants: a bounded number, and one read of each participant at a time.
 
-Those who come back and those who poll have lanes of their own, so that however much is polled, a resume waits for
-other resumes only.
+Participants that resume and participants that poll have threads of their own, so that a resume waits for other resumes
+only, however much is polled.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ T = TypeVar("T")
 Reader = tuple[str, str]
 """A space and a participant of it."""
 
-#: Threads of each lane. They share one interpreter with the loop: more would take its time and win nothing.
+#: How many threads. They share one interpreter with the event loop: more would take its time and win nothing.
 RESUMING = 2
 POLLING = 1
 
 
 class Lane:
-    """So many reads at a time. Whoever asks for several has them done one after another, while others take turns."""
+    """A pool of threads. The reads of one participant are done one after another, those of others in between."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int, name: str) -> None:
         self._loop = loop
         self._threads = ThreadPoolExecutor(threads, name)
         self._turns: dict[Reader, tuple[asyncio.Lock, int]] = {}
-        """For each reader its turn, and how many wait for it or have it."""
+        """For each reader a lock, and how many of its reads wait for the lock or hold it."""
 
     async def run(self, reader: Reader, task: Callable[[], T]) -> T:
-        """Do it in a thread, when it is this reader's turn."""
+        """Run a task in a thread, after those that the same reader has asked for before, and return its result."""
         turn, count = self._turns.get(reader) or (asyncio.Lock(), 0)
         self._turns[reader] = turn, count + 1
         try:
@@ -45,10 +45,12 @@ class Lane:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class HistoryReads:
+class ReplayThreads:
+    """The threads of one gateway."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.resuming = Lane(loop, RESUMING, "history-resume")
-        self.polling = Lane(loop, POLLING, "history-poll")
+        self.resuming = Lane(loop, RESUMING, "replay-resume")
+        self.polling = Lane(loop, POLLING, "replay-poll")
 
     def close(self) -> None:
         self.resuming.close()

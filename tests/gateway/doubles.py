@@ -20,9 +20,9 @@ from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Parcel
-from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.metrics import Metrics
 from mewstream.gateway.recorder import NoRecorder
+from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
 from mewstream.protocol.decide import Decision
@@ -248,7 +248,7 @@ def make_space(loop: ManualLoop, *people: str, recorder: NoRecorder | None = Non
         recorder=recorder or NoRecorder(),
         recovered=None,
         metrics=Metrics().space("demo"),
-        history=SpaceHistory("demo", None, None),
+        logs=SpaceLogs("demo", None, None),
         threads=ReplayThreads(loop.as_loop),
         mint_token=lambda participant: f"token-of-{participant}",
         connection_url="ws://here",

@@ -23,7 +23,7 @@ from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
-from mewstream.gateway.history import SpaceHistory
+from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
 from mewstream.journal import partition as partition_module
@@ -436,7 +436,7 @@ def make_space(driven: Driven, *people: str) -> Space:
         recorder=driven.recorder,
         recovered=driven.journal.recover().get(SPACE),
         metrics=driven.metrics.space(SPACE),
-        history=SpaceHistory(SPACE, None, None),
+        logs=SpaceLogs(SPACE, None, None),
         threads=ReplayThreads(asyncio.get_running_loop()),
         mint_token=lambda participant: f"token-{participant}",
         connection_url="ws://x",

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from mewstream.gateway.fanout import FRAMED, Audience, Outbox, Parcel
-from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.membership import Member, Membership
+from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.replay import Replayed, chunks
 from mewstream.gateway.welcomes import Welcomes
 from mewstream.protocol import frames, kinds
 from mewstream.protocol.fold import gateway_message_id
 from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
-from mewstream.protocol.render import gateway_envelope, private_to, render, untold_of, visible_to, with_seq
+from mewstream.protocol.render import excluded_from, gateway_envelope, private_to, render, visible_to, with_seq
 from mewstream.protocol.state import SpaceState
 
 
 class Broadcast:
-    def __init__(self, state: SpaceState, members: Membership, outbox: Outbox, logs: SpaceHistory) -> None:
+    def __init__(self, state: SpaceState, members: Membership, outbox: Outbox, logs: SpaceLogs) -> None:
         self._state = state
         self._members = members
         self._outbox = outbox
@@ -28,10 +28,11 @@ class Broadcast:
 
     # -- records ----------------------------------------------------------------------------------
 
-    def frames(self, block: FrameBlock) -> None:
+    def frames(self, block: FrameBlock, data_bytes: int) -> None:
+        """``data_bytes`` is the size of all its data."""
         stream = self._state.streams[block.stream_id]
         audience = self._members.readers_of(stream)
-        if not audience:
+        if not audience.size:
             return
         positioned = None
         if audience.wants_positions:
@@ -47,6 +48,7 @@ class Broadcast:
                 block.sender,
                 stream.policy.on_slow,
                 frames.frame(stream.id, b""),
+                data_bytes,
             )
         )
 
@@ -54,7 +56,7 @@ class Broadcast:
         """``stream/data``: an envelope that goes where the frames of its stream go."""
         stream = self._state.streams[record.stream_id]
         audience = self._members.readers_of(stream)
-        if not audience:
+        if not audience.size:
             return
         self._outbox.add(
             Parcel(
@@ -83,9 +85,9 @@ class Broadcast:
             self.send(member, body, record.seq)
 
     def _to_everyone(self, body: bytes, record: Record) -> None:
-        untold = self._members.get(untold_of(record))
-        audience = self._members.everyone if untold is None else self._members.everyone_but(untold)
-        if audience:
+        excluded = self._members.get(excluded_from(record))
+        audience = self._members.everyone if excluded is None else self._members.everyone_but(excluded)
+        if audience.size:
             self._add(audience, body, record.seq)
         if self._logs.enabled:
             for member in self._members:

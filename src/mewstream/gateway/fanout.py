@@ -20,12 +20,12 @@ from mewstream.gateway.wsframes import MAX_HEADER, header
 
 log = logging.getLogger("mewstream.gateway")
 
-#: So many times as much of control messages as of frames may be put together in a tick.
+#: How many times more bytes of control messages than of frames may be collected in a tick.
 _CONTROL_TOGETHER = 16
-#: And of those that are for one alone. In a storm of joins these are long welcomes, and what comes between them
-#: is for everyone: the more welcomes there are in a tick, the fewer times everyone is written to.
+#: The same for messages to one member. When many join at once these are long welcomes, with messages for everyone
+#: between them: the more welcomes fit into a tick, the fewer writes everyone gets.
 _PRIVATE_TOGETHER = 256
-#: In place of an opcode: the body is whole WebSocket messages already, each with its header.
+#: In place of an opcode: the body consists of whole WebSocket messages, with their headers.
 FRAMED = 0
 
 
@@ -60,7 +60,9 @@ class Parcel:
         sender: str | None = None,
         on_slow: str = "",
         head: bytes = b"",
+        body_bytes: int | None = None,
     ) -> None:
+        """``body_bytes`` is the size of all bodies, from callers that know it."""
         self.audience = audience
         self.opcode = opcode
         self.head = head
@@ -72,7 +74,8 @@ class Parcel:
         self.stream = stream
         self.sender = sender
         self.on_slow = on_slow
-        self.size = sum(map(len, bodies)) + len(bodies) * (len(head) + MAX_HEADER)
+        size = sum(map(len, bodies)) if body_bytes is None else body_bytes
+        self.size = size + len(bodies) * (len(head) + MAX_HEADER)
         self._built: dict[bool, bytes] | None = None
 
     @property
@@ -136,12 +139,12 @@ class Endpoint(Protocol):
     def positions(self) -> bool: ...
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
-        """Take what one tick has for this endpoint: as bytes for a socket, and one by one."""
+        """Take the messages of one tick: as bytes for a socket, and as the parcels that they were made of."""
         ...
 
 
 class Part(NamedTuple):
-    """Endpoints that have asked for the same: the first ``size`` of a list."""
+    """Endpoints that get the same form of messages: the first ``size`` of a list."""
 
     positions: bool
     shared: list[Endpoint]
@@ -149,10 +152,10 @@ class Part(NamedTuple):
 
 
 class Audience:
-    """A fixed set of endpoints, parted by what they asked for.
+    """A fixed set of endpoints, in two parts: those that asked for positions and those that did not.
 
-    One that has grown out of another shares its lists. So it costs nothing to keep the one of everyone while many
-    join, and what is told to some of these in a tick is put together for all who were there before as for one."""
+    An audience that has grown out of another shares its lists. So it costs nothing to have a new one of everyone with
+    each join, and the bytes for several of them in a tick are built once for all members that they have in common."""
 
     __slots__ = ("parts", "size", "wants_positions")
 
@@ -166,7 +169,7 @@ class Audience:
         self.parts = (Part(False, plain, len(plain)), Part(True, positioned, len(positioned)))
 
     def grown(self, endpoint: Endpoint) -> Audience:
-        """The same and one more."""
+        """The same audience with one endpoint more."""
         audience = Audience()
         audience.parts = (
             self.parts[0] if endpoint.positions else _grown(self.parts[0], endpoint),
@@ -181,22 +184,22 @@ class Audience:
 
 
 def _grown(part: Part, endpoint: Endpoint) -> Part:
-    # Another has grown out of it already: that one has the list.
+    # Another audience has grown out of this one already, and has appended to the list.
     shared = part.shared if part.size == len(part.shared) else part.shared[: part.size]
     shared.append(endpoint)
     return Part(part.positions, shared, part.size + 1)
 
 
 Gate = Callable[[Callable[[], None]], None]
-"""Calls back, now or later, when all that was recorded before is as safe as was asked for."""
+"""Calls back, now or later, when everything that was recorded before is as durable as was asked for."""
 
 
 class Outbox:
-    """The ordered list of one space. Not bounded by itself: it is empty after every tick, or waits
-    for the journal, which lets nothing new happen while it cannot be written.
+    """The messages of one space, in order, until they are handed to their endpoints at the end of a tick.
 
-    A control message is told to nobody before it is recorded, and whatever comes after it in the
-    space waits behind it, so that order holds."""
+    No control message is sent before it is recorded, and everything after it in the space waits behind it, so that
+    order holds. The outbox needs no bound: it is empty after every tick, or waits for the journal, and while that
+    cannot be written nothing new happens."""
 
     __slots__ = (
         "_asking",
@@ -218,7 +221,7 @@ class Outbox:
         self._control = False
         self._asking = False
         self._held: deque[tuple[bool, Callable[[], None]]] = deque()
-        """What waits for the journal, in order; True for ticks that have control messages."""
+        """What waits for the journal, in order: whether it has control messages, and what to do."""
         self._parcels: list[Parcel] = []
         self._size = 0
         self._mixed = False
@@ -233,7 +236,7 @@ class Outbox:
         parcels.append(parcel)
         if parcel.stream is not None:
             self._size += parcel.size
-        else:  # it waits for the journal, and many in one tick wait for it together
+        else:  # it waits for the journal, and one wait is enough for all of a tick
             self._size += parcel.size // (_CONTROL_TOGETHER if parcel.audience.size > 1 else _PRIVATE_TOGETHER)
         if self._size >= self._flush_bytes:
             self.flush()
@@ -257,7 +260,7 @@ class Outbox:
         self._pass_gate(control, partial(_distribute, parcels, mixed))
 
     def then(self, action: Callable[[], None]) -> None:
-        """Do something when everything before it has been handed over."""
+        """Call ``action`` when everything before it has been handed over."""
         self.flush()
         self._pass_gate(False, action)
 
@@ -275,7 +278,7 @@ class Outbox:
             self._ask()
 
     def _ask(self) -> None:
-        """Ask the gate for all that waits now: one answer is good for all of it."""
+        """Ask the gate once for everything that waits now."""
         self._asking = True
         while self._held:
             covered = len(self._held)
@@ -294,14 +297,14 @@ class Outbox:
             self._ask()
 
     def _release(self, covered: int) -> None:
-        """What was asked for goes, and whatever follows it without control messages."""
+        """Do what the answer of the gate covers, and whatever follows it without control messages."""
         while self._held and (covered > 0 or not self._held[0][0]):
             covered -= 1
             _, action = self._held.popleft()
             try:
                 action()
             except Exception:
-                # One that cannot be told must not keep the others waiting for ever.
+                # An endpoint that fails must not keep the others waiting for ever.
                 log.exception("an error of our own in a fan-out")
 
 
@@ -326,7 +329,7 @@ def _distribute(parcels: list[Parcel], mixed: bool) -> None:
 
 
 def _hand_over(positions: bool, members: Sequence[Endpoint], parcels: Sequence[Parcel]) -> None:
-    """``positions`` is what the members had asked for when the parcels were made."""
+    """``positions`` says which form the members get; they may have asked for another since."""
     pieces: list[bytes] = []
     for parcel in parcels:
         pieces += parcel.pieces(positions)
@@ -352,7 +355,7 @@ def _by_members(parcels: list[Parcel]) -> list[tuple[bool, list[Endpoint], list[
     belongs: dict[tuple[Endpoint, bool], int] = {}
     for (positions, shared, _), sizes in lists.values():
         common = 0
-        # From the end: who is among the first so many is among any more of them too.
+        # From the longest to the shortest: a member of a short prefix is also in every longer one.
         for size, smaller in itertools.pairwise((*sorted(sizes, reverse=True), 0)):
             common |= sizes[size]
             for member in shared[smaller:size]:

@@ -9,14 +9,14 @@ from mewstream.protocol import frames
 from mewstream.protocol.errors import LimitExceeded
 from mewstream.protocol.policy import Limits
 
-#: What one reading may bring: while nobody else sends, and while others do, who would wait for it to be worked off.
+#: Bytes of one read: while no other connection sends, and while others would have to wait for them.
 MANY_BYTES = 64 << 10
 FEW_BYTES = 8 << 10
 _ALONE_SECONDS = 0.05
 
 
 class Turns:
-    """Who sends: one connection that floods us, or others too."""
+    """Knows whether one connection alone has been sending for a while."""
 
     __slots__ = ("_last", "_loop", "_since")
 
@@ -35,7 +35,7 @@ class Turns:
 
 
 class Reading:
-    """Reading from one peer, which several reasons may hold up at the same time."""
+    """Reading from one peer. It pauses as long as there is at least one reason to hold it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop
@@ -47,8 +47,8 @@ class Reading:
         is_first = not self._held
         self._held.add(why)
         if is_first and self._is_tls:
-            # We may be in the middle of a read: a TLS transport that is paused there keeps what it has not handed over
-            # yet, and after a resume gives it only when the peer sends more.
+            # This may be called in the middle of a read. A TLS transport that is paused there keeps data that it has
+            # decrypted, and hands it over only when the peer sends more.
             self._loop.call_soon(self._follow)
         elif is_first:
             self._follow()
@@ -63,7 +63,7 @@ class Reading:
         return bool(self._held)
 
     def take_turns(self) -> None:
-        """There is more to read, and others wait: go on in the next turn of the loop."""
+        """Let other connections be read before the rest of this one."""
         if not self._is_tls:
             self.hold(self)
             self._loop.call_soon(self.release, self)
@@ -78,7 +78,8 @@ class Reading:
 
 
 class Rate:
-    """A token bucket that may be overdrawn: who overdraws waits. It holds a second's worth, or ``burst``."""
+    """A rate limiter: a token bucket that may be overdrawn, after which its user must wait. It holds ``burst`` tokens,
+    by default those of a second."""
 
     __slots__ = ("_at", "_most", "_tokens", "name", "per_second", "timer")
 
@@ -91,7 +92,7 @@ class Rate:
         self._at = now
 
     def take(self, amount: float, now: float) -> float:
-        """Seconds to wait before the next message; 0 while within the rate."""
+        """Take tokens. Returns the seconds to wait before the next message, 0 while within the rate."""
         self._refill(now)
         self._tokens -= amount
         return -self._tokens / self.per_second if self._tokens < 0 else 0.0
@@ -100,9 +101,9 @@ class Rate:
         return self.wait_for(amount, now) == 0.0
 
     def wait_for(self, amount: float, now: float) -> float:
-        """Seconds until so much may be taken; taking nothing."""
+        """Seconds until ``amount`` may be taken. Nothing is taken."""
         self._refill(now)
-        # What is more than the bucket holds may be taken when it is full.
+        # An amount larger than the bucket may be taken when it is full.
         missing = min(amount, self._most) - self._tokens
         return max(0.0, missing / self.per_second)
 
@@ -112,9 +113,9 @@ class Rate:
 
 
 class Throttle:
-    """The rates of one sender (decision 19). Over a socket reading slows down and nothing is refused:
-    what one read brings is bounded. Over HTTP there is nothing to hold up, so the sender is told to
-    wait, and is charged for nothing."""
+    """The rate limits of one sender (decision 19). Over a socket nothing is refused: reading pauses until the debt is
+    paid, and one read is bounded. Over HTTP there is no reading to pause, so that the sender is refused with the time
+    to wait, and is not charged."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, reading: Reading | None, limits: Limits) -> None:
         now = loop.time()
@@ -130,13 +131,13 @@ class Throttle:
         self._take((self._envelopes, 1), (self._bytes, size), (self._caused, 0))
 
     def caused(self, size: int) -> None:
-        """So much was told because of the last envelope, beyond it."""
+        """Charge for the messages that the last envelope caused, beyond itself."""
         if self._caused is not None:
             self._caused.take(size, self._loop.time())
 
     def seconds_owed(self) -> float:
-        """For how long a sender that has caused too much must wait. One reading may bring hundreds of envelopes, each
-        of which causes much: so it is not reading alone that must pause."""
+        """For how long a sender that has caused too much must wait. It is not enough to pause reading, because one
+        read may bring hundreds of envelopes that each cause much."""
         return 0.0 if self._caused is None else self._caused.wait_for(0, self._loop.time())
 
     def frames(self, count: int, size: int) -> None:
@@ -159,7 +160,7 @@ class Throttle:
                 self._hold(self._reading, rate, wait)
 
     def _hold(self, reading: Reading, rate: Rate, wait: float) -> None:
-        """Until the newest debt is paid: each one is larger than the one before it."""
+        """Hold reading until the newest debt is paid, which is larger than any before."""
         if rate.timer is not None:
             rate.timer.cancel()
         reading.hold(rate)

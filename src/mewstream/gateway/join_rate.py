@@ -1,4 +1,4 @@
-"""How often a participant may join. Each join costs a welcome, is recorded, and is told to everyone."""
+"""The rate limiter of joins. Each join costs a welcome and a record, and everyone is told of it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import asyncio
 from mewstream.gateway.inbound import Rate
 from mewstream.protocol.errors import LimitExceeded
 
-#: Joins of one participant that may come together; those since then count against the rate.
+#: How many joins of one participant may come at once, before the rate applies.
 BURST = 100
-#: Participants whose joins are counted; more than a space has.
+#: Participants whose joins are counted: more than a space has.
 _MOST = 20_000
 
 
 class JoinRate:
-    """Of one space. ``per_second`` 0: no limit."""
+    """The joins of one space. ``per_second`` 0 means no limit."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, per_second: float) -> None:
         self._loop = loop
@@ -22,12 +22,12 @@ class JoinRate:
         self._rates: dict[str, Rate] = {}
 
     def check(self, participant: str) -> None:
-        """Count one more. It raises :class:`LimitExceeded`, which says when to come back."""
+        """Count a join. Raises :class:`LimitExceeded`, which says when to try again."""
         if self._per_second <= 0:
             return
         now = self._loop.time()
         rate = self._rates.pop(participant, None) or Rate("joins_per_second", self._per_second, now, burst=BURST)
-        self._rates[participant] = rate  # now the newest: the one that came longest ago is forgotten first
+        self._rates[participant] = rate  # now the newest: the oldest is forgotten first
         if len(self._rates) > _MOST:
             del self._rates[next(iter(self._rates))]
         wait = rate.wait_for(1, now)

@@ -1,6 +1,6 @@
-"""Pages of streams and participants: for those who look without joining, and for the rest of a long welcome.
+"""Pages of streams and participants: for clients that have not joined, and for the rest of a long welcome.
 
-A page has at most so many entries and bytes, and ``next`` where there are more: it is what the next page comes after.
+The entries and bytes of a page are bounded. Where there is more, ``next`` is what the next page comes after.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from mewstream.gateway.joining import Resume
 from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.wsframes import header
@@ -28,6 +27,7 @@ from mewstream.journal.memory import RecentRecords
 from mewstream.journal.schema import Entry
 from mewstream.protocol import frames
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable
+from mewstream.protocol.position import Position
 from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
 from mewstream.protocol.render import render, visible_to, with_seq
 from mewstream.protocol.state import SpaceState
@@ -100,7 +100,7 @@ class Epochs:
         return self._names[place - 1] if place else self._current
 
 
-def resume_after(state: SpaceState, participant: str, resume: Resume) -> int:
+def resume_after(state: SpaceState, participant: str, resume: Position) -> int:
     """The seq after which a participant has missed everything. Raises :class:`CannotResume`."""
     if resume.epoch not in state.epochs:
         raise CannotResume("the position is of another journal, or of a run that is forgotten")
@@ -153,7 +153,9 @@ class Replay:
 
     # -- resuming ---------------------------------------------------------------------------------
 
-    async def backlog(self, participant: str, resume: Resume, is_wanted: Callable[[], bool]) -> Backlog | CannotResume:
+    async def backlog(
+        self, participant: str, resume: Position, is_wanted: Callable[[], bool]
+    ) -> Backlog | CannotResume:
         """What a participant has missed. ``is_wanted`` says, in a thread too, whether its connection is still there."""
         state = self._state
         limits = state.limits.resume_records, state.delivery.queue_bytes

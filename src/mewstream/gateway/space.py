@@ -31,7 +31,6 @@ from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.deadlines import Deadline
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Outbox
-from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.invitations import Invitations
 from mewstream.gateway.join_rate import JoinRate
 from mewstream.gateway.joining import JoinRefused
@@ -40,6 +39,7 @@ from mewstream.gateway.membership import Member, Membership
 from mewstream.gateway.metrics import SpaceMetrics
 from mewstream.gateway.outbound import Drop
 from mewstream.gateway.recorder import Recorder
+from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.refusals import Refusals, cannot_record
 from mewstream.gateway.replay import Backlog, CannotResume, Replay
 from mewstream.gateway.replay_threads import ReplayThreads
@@ -88,7 +88,7 @@ class Space:
         recorder: Recorder,
         recovered: SpaceState | None,
         metrics: SpaceMetrics,
-        history: SpaceHistory,
+        logs: SpaceLogs,
         threads: ReplayThreads,
         mint_token: Callable[[str], str],
         connection_url: str,
@@ -102,7 +102,7 @@ class Space:
         self.clock = SpaceClock(clock, self.state.ts)
         self._loop = loop
         self._recorder = recorder
-        self._logs = history
+        self._logs = logs
         self._work = work
         self._by_http = False
         """The command that is being handled came over HTTP."""
@@ -112,7 +112,7 @@ class Space:
         self.replay = Replay(self.state, recorder, threads)
         self.invitations = Invitations(self.state, mint_token, connection_url)
         self.back_pressure = BackPressure(loop, self.members)
-        self._broadcast = Broadcast(self.state, self.members, self._outbox, history)
+        self._broadcast = Broadcast(self.state, self.members, self._outbox, logs)
         self.refusals = Refusals(
             self.state,
             loop=loop,
@@ -154,6 +154,9 @@ class Space:
             now = self.clock.now()
         self._broadcast.caused_bytes = 0
         decision = decide(self.state, now, command)
+        if len(decision.written) == 1 and type(block := decision.written[0]) is FrameBlock:
+            self._commit_frames(block)  # accepted frames need no token, are no refusal, and change no deadline
+            return decision
         without_token = self.invitations.without_token(decision)
         if without_token is not None:
             flaw = cannot_record()
@@ -174,16 +177,9 @@ class Space:
 
     def _commit(self, written: Sequence[Record | FrameBlock], newcomer: Newcomer | None = None) -> None:
         for record in written:
-            if record.seq != self.state.seq + 1:
-                # Something happened between deciding and recording: better no record than two with one number.
-                raise RuntimeError(f"seq {record.seq} cannot follow {self.state.seq}")
+            self._check_seq(record.seq)
             if isinstance(record, FrameBlock):
-                size = sum(map(len, record.data))
-                self._recorder.extend(self.id, record, size)
-                self.replay.extend(record, size)
-                apply(self.state, record)
-                self.metrics.accepted_frames(len(record), size, record.recipients)
-                self._broadcast.frames(record)
+                self._commit_frames(record)
                 continue
             size = self._recorder.append(self.id, record)
             self.replay.append(record, size)
@@ -197,6 +193,20 @@ class Space:
                 self._logs.recorded(record, "http" if self._by_http else "websocket", self.state)
             self._broadcast.record(record)
             self._follow(record, newcomer)
+
+    def _commit_frames(self, block: FrameBlock) -> None:
+        self._check_seq(block.seq)
+        size = sum(map(len, block.data))
+        self._recorder.extend(self.id, block, size)
+        self.replay.extend(block, size)
+        apply(self.state, block)
+        self.metrics.accepted_frames(len(block.data), size, block.recipients)
+        self._broadcast.frames(block, size)
+
+    def _check_seq(self, seq: int) -> None:
+        if seq != self.state.seq + 1:
+            # Something happened between deciding and recording: better no record than two with one number.
+            raise RuntimeError(f"seq {seq} cannot follow {self.state.seq}")
 
     def _follow(self, record: Record, newcomer: Newcomer | None) -> None:
         """What a record means for connections and tokens, beyond the message that it sends."""
@@ -259,7 +269,7 @@ class Space:
         """Record that the clock of the machine was set, where it was. Nothing falls due for that reason alone."""
         if self._recorder.failing:
             return  # nothing may happen before it is recorded
-        jump = self.clock.look()
+        jump = self.clock.check()
         if jump is not None:
             self._sequence(commands.ClockJump(jump.by, jump.shift, self.clock.ahead))
 

@@ -18,7 +18,7 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
-from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, Resume, parse_join
+from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, parse_join
 from mewstream.gateway.membership import Member
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Outbound
 from mewstream.gateway.replay import Backlog, CannotResume
@@ -27,6 +27,7 @@ from mewstream.protocol import frames, kinds
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
 from mewstream.protocol.policy import Delivery
+from mewstream.protocol.position import Position
 
 if TYPE_CHECKING:
     from mewstream.gateway.gateway import Gateway
@@ -213,7 +214,8 @@ class WebSocketMember(WSListener):
                 if frame.last_in_buffer:
                     self._end_run()
                 return
-        self._end_run()
+        if self._run:
+            self._end_run()
         reserved = bool(frame.rsv1 or frame.rsv2 or frame.rsv3)
         if self._backlog:
             self._wait(partial(self._take, kind, frame.fin, reserved, frame.get_payload_as_bytes()))
@@ -378,7 +380,7 @@ class WebSocketMember(WSListener):
         else:
             self._refuse_and_close(refusal.flaw, refusal.reason)
 
-    def _resume(self, space: Space, resume: Resume) -> None:
+    def _resume(self, space: Space, resume: Position) -> None:
         """Read what the peer has missed, in a thread if need be, and let it in then."""
         if not self.outbound.positions:
             self._enter(space, CannotResume("resume needs the extension positions"))
@@ -388,7 +390,7 @@ class WebSocketMember(WSListener):
         backlog = space.replay.backlog(self.participant, resume, lambda: not self._is_ended)
         self._gateway.spawn(backlog).add_done_callback(partial(self._resumed, space, resume))
 
-    def _resumed(self, space: Space, resume: Resume, task: asyncio.Task[Backlog | CannotResume]) -> None:
+    def _resumed(self, space: Space, resume: Position, task: asyncio.Task[Backlog | CannotResume]) -> None:
         self.reading.release(resume)
         if self._is_ended:
             return
@@ -510,11 +512,10 @@ class WebSocketMember(WSListener):
         self._send_frames(self._run_stream, [message[start:] for message in messages], self._run_opcode)
 
     def _send_frames(self, stream: str, data: Sequence[bytes], opcode: int) -> None:
-        if self.space is None:
-            return
-        left = self.space.frames(self, stream, data, opcode)
-        if left:
-            self._wait(partial(self._send_frames, stream, left, opcode), first=True)
+        if self.space is not None:
+            left = self.space.frames(self, stream, data, opcode)
+            if left:
+                self._wait(partial(self._send_frames, stream, left, opcode), first=True)
 
     def _envelope(self, space: Space, message: bytes) -> None:
         try:

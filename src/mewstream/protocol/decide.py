@@ -1,4 +1,4 @@
-"""``decide``: from a state, a time and a command to records. It changes nothing.
+"""``decide``: which records follow from a command, given a state and a time. It changes nothing.
 
 Rules about who is in the space are here; those about streams in :mod:`stream_rules` and
 :mod:`right_rules`, those about what flows through them in :mod:`frame_rules`, those about proposals in
@@ -65,12 +65,13 @@ from mewstream.protocol.stream_rules import STREAM_RULES, capability_violation, 
 from mewstream.protocol.times import SECOND
 
 MAX_PAUSE_SECONDS = 7 * 86_400
-#: Bytes of a payload. A smaller one is decoded in no time, so that its flaws can be told before anything else.
+#: Bytes of a payload above which rights are checked before it is decoded. A smaller one takes no time to decode, so
+#: that its sender can be told of flaws in it first.
 LARGE_PAYLOAD = 16 << 10
 
 
 class Repetition(msgspec.Struct, frozen=True):
-    """An envelope id came again: nothing happens, and its sender is answered as before.
+    """An envelope id came a second time: nothing happens, and its sender is answered as before.
 
     ``answer.records`` are what answered it; where there are none, the envelope was relayed and
     its sender gets its echo again.
@@ -155,7 +156,7 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
             _tick(ledger)
 
 
-# -- who is here ----------------------------------------------------------------------------------
+# -- participants ---------------------------------------------------------------------------------
 
 
 def _join(ledger: Ledger, command: commands.Join) -> None:
@@ -193,7 +194,7 @@ def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> N
 
 
 def _jump(ledger: Ledger, command: commands.ClockJump) -> None:
-    """A pause that is not over lasts as long as was said. Its new end is recorded, so that later readers see it."""
+    """A pause that is not over still lasts as long as was asked for. Its new end is recorded for later readers."""
     jumped = ledger.write(ClockJumped, **msgspec.structs.asdict(command))
     if command.shift:
         for participant, pause in ledger.state.paused.items():
@@ -209,7 +210,7 @@ def _jump(ledger: Ledger, command: commands.ClockJump) -> None:
 
 
 def _tick(ledger: Ledger) -> None:
-    """One thing that is due, the earliest. More may be due: ask again after applying."""
+    """Carry out the earliest deadline that has passed. More may have: call again after applying the records."""
     state = ledger.state
     earliest = state.timers.earliest()
     if earliest is None or earliest[0] > ledger.now:
@@ -242,7 +243,7 @@ def _send(state: SpaceState, now: int, sender: str, envelope: Envelope) -> Decis
         rule = _RULES.get(envelope.kind, _relay)
         rule(ledger, sender, envelope)
     except PeerError as flaw:
-        # Whatever was written so far is dropped: nothing is accepted half.
+        # Records that were written so far are dropped: nothing is accepted in part.
         ledger = Ledger(state, now)
         write_refusal(
             ledger,
@@ -259,7 +260,7 @@ def _send(state: SpaceState, now: int, sender: str, envelope: Envelope) -> Decis
 
 
 def _check_id_is_free(state: SpaceState, sender: str, id: str) -> None:
-    """Others find a message by its id, so no two participants have messages of the same one."""
+    """Participants refer to messages by id, so no two participants may use the same one."""
     if id.startswith(GATEWAY_IDS):
         raise InvalidRequest(f"ids that begin with {GATEWAY_IDS} are those of the gateway: use another id")
     for known in (state.used_ids, state.proposals.proposers):
@@ -268,7 +269,7 @@ def _check_id_is_free(state: SpaceState, sender: str, id: str) -> None:
 
 
 def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """What holds for every kind: shape, reserved kinds, identity, a pause, a shutdown."""
+    """Checks that are the same for every kind: shape, reserved kinds, identity, pause, shutdown."""
     kind = envelope.kind
     if envelope.sender is not None and envelope.sender != sender:
         raise Unauthorized(
@@ -295,7 +296,7 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _check_large(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """A large payload is not decoded for somebody who may not send it, whatever is in it."""
+    """Refuse a large payload without decoding it where its sender could not be allowed to send it."""
     kind, state = envelope.kind, ledger.state
     limits = state.limits
     if kind == kinds.STREAM_DATA:
@@ -349,8 +350,8 @@ def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _capability_revoke(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """By ``grant_id``, or by ``recipient`` and ``capabilities``: then everything is taken that was granted to the
-    recipient and that these include, be it nothing."""
+    """Revoke by ``grant_id``, or by ``recipient`` and ``capabilities``. The latter takes everything that was granted to
+    the recipient and that these patterns include, which may be nothing."""
     state, payload = ledger.state, envelope.payload
     max_bytes = state.limits.id_bytes
     named = payload.get("recipient")
@@ -381,7 +382,7 @@ def _holder_of(state: SpaceState, grant_id: str, named: str | None) -> str:
 
 
 def _remaining(state: SpaceState, recipient: str, revoked: Capabilities) -> dict[str, list[dict[str, Any]]]:
-    """What is left of each grant from which something is taken."""
+    """What remains of each grant from which something is taken."""
     grants = state.capability_grants.get(recipient)
     if not grants:
         return {}
@@ -400,8 +401,7 @@ def _remaining(state: SpaceState, recipient: str, revoked: Capabilities) -> dict
 def _require_revocable(
     state: SpaceState, sender: str, recipient: str, remaining: dict[str, list[dict[str, Any]]]
 ) -> None:
-    """What one has granted oneself, what was granted to oneself, and otherwise what one could have granted: to revoke
-    takes no more than to grant, and no less."""
+    """A participant may revoke what it has granted, what was granted to itself, and whatever it could have granted."""
     for grant_id, kept in remaining.items():
         if sender not in (recipient, state.granters.get(grant_id)):
             taken = [pattern for pattern in state.capability_grants[recipient][grant_id] if pattern not in kept]
@@ -471,7 +471,7 @@ def _shutdown(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _accept_for(ledger: Ledger, sender: str, envelope: Envelope) -> tuple[EnvelopeAccepted, list[str]]:
-    """An envelope that acts on those whom it is addressed to, who must be here."""
+    """Accept an envelope that acts on the participants in ``to``, who must be present."""
     targets = _addressees(ledger, sender, envelope)
     require_capability(ledger, sender, envelope)
     for target in targets:
@@ -488,14 +488,14 @@ def _addressees(ledger: Ledger, sender: str, envelope: Envelope) -> list[str]:
 
 
 def _pattern_list(value: Any) -> list[Any]:
-    """Shape alone: to compile it is for those who may give something."""
+    """Check the shape alone. Patterns are compiled later, for senders that may grant at all."""
     if not isinstance(value, list) or not value or not all(isinstance(each, dict | str) for each in value):
         raise ValidationFailed("payload.capabilities must be a non-empty list of patterns", field="capabilities")
     return value
 
 
 def _patterns(given: list[Any], limits: Limits, *, beside: list[dict[str, Any]] | None = None) -> Capabilities:
-    """Patterns compile, and with those that a participant has already they are not too many."""
+    """Compile patterns. With those that a participant has already (``beside``) they must not be too many."""
     listed = [*(beside or ()), *given]
     if len(listed) > MAX_PATTERNS or len(encode_json(listed)) > limits.capability_list_bytes:
         raise LimitExceeded(
@@ -526,7 +526,7 @@ def _require_held(state: SpaceState, sender: str, patterns: Sequence[dict[str, A
         )
 
 
-#: A right on the stream decides about these, and no capability.
+#: Kinds that take a right on the stream, and not a capability.
 _BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys()) - {kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}
 
 _RULES = {
@@ -543,5 +543,5 @@ _RULES = {
     **RIGHT_RULES,
 }
 
-#: What the gateway acts on has no large payload; streams that are opened have a limit of their own.
+#: Kinds that the gateway acts on, whose payloads must be small. Opening a stream has a limit of its own.
 _SMALL = _RULES.keys() - PROPOSAL_RULES.keys() - {kinds.STREAM_DATA, kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}

@@ -40,7 +40,7 @@ from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceSt
 from mewstream.protocol.times import SECOND
 from mewstream.protocol.transitions import Status
 
-#: Ids of participants whose answers are remembered; the longest-silent one is forgotten first.
+#: Participants whose answers are remembered. The one that has been silent for longest is forgotten first.
 MAX_REMEMBERED_PARTICIPANTS = 10_000
 #: Runs of the gateway whose positions are still understood.
 MAX_EPOCHS = 1_000
@@ -63,12 +63,12 @@ def fold(space: str, records: Iterable[Record]) -> SpaceState:
     return state
 
 
-# -- what flows -----------------------------------------------------------------------------------
+# -- frames and envelopes -------------------------------------------------------------------------
 
 
 def _block(state: SpaceState, block: FrameBlock) -> None:
     state.seq = block.last_seq
-    _count_frames(state, block, len(block))
+    _count_frames(state, block, len(block.data))
 
 
 def _count_frames(state: SpaceState, first: Frame | FrameBlock, count: int) -> None:
@@ -135,7 +135,7 @@ def _answered_by(state: SpaceState, sender: str, request_id: str | None, record:
             answer.records.append(record)
 
 
-# -- the space and who is in it -------------------------------------------------------------------
+# -- the space and its participants ---------------------------------------------------------------
 
 
 def _space_started(state: SpaceState, record: SpaceStarted) -> None:
@@ -157,8 +157,8 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
 
 
 def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
-    """What was promised for so many seconds and is not over has the rest of them; what ends at a time, such as a right
-    that expires, ends then. Of pauses the records that follow tell."""
+    """Deadlines that were given as a number of seconds move with the clock; those that were given as a time, such as
+    the expiry of a right, do not. The new ends of pauses are records of their own."""
     before = record.ts - record.shift
     for timer, due in list(state.timers.items()):
         if timer[0] not in ("expire", "pause") and due > before:
@@ -289,7 +289,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
 
 
 def index_stream(state: SpaceState, stream: Stream) -> None:
-    """Let it be found from the other ends. A snapshot leaves these indexes out."""
+    """Add a stream to the indexes. A snapshot leaves them out."""
     for opened_by in (stream.request_id, stream.open_id):
         state.opened_by.setdefault(opened_by, {})[stream.id] = None
     for participant in stream.auto_grant:

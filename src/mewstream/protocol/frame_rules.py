@@ -72,7 +72,8 @@ def decide_frames(ledger: Ledger, sender: str, reference: str, data: Sequence[by
             stream.readers_seq,
         )
     )
-    _revoke_if_spent(ledger, stream, sender, right, count)
+    if right.frames_left == count:
+        _revoke_spent(ledger, stream, sender)
     return data[count:]
 
 
@@ -138,7 +139,8 @@ def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         format_id=format_id,
         readers_seq=stream.readers_seq,
     )
-    _revoke_if_spent(ledger, stream, sender, right, 1)
+    if right.frames_left == 1:
+        _revoke_spent(ledger, stream, sender)
 
 
 def _right_to_write(ledger: Ledger, stream: Stream, sender: str) -> WriteRight:
@@ -167,10 +169,9 @@ def _spent(right: WriteRight, now: int) -> str | None:
     return None
 
 
-def _revoke_if_spent(ledger: Ledger, stream: Stream, sender: str, right: WriteRight, count: int) -> None:
-    """``count`` frames were accepted: where those were the last that the right allows, it ends with them."""
-    if right.frames_left == count:
-        write_revoke(ledger, stream, sender, "max_frames", ledger.next_seq - 1)
+def _revoke_spent(ledger: Ledger, stream: Stream, sender: str) -> None:
+    """The frame that was written last was the last that the right allows."""
+    write_revoke(ledger, stream, sender, "max_frames", ledger.next_seq - 1)
 
 
 def _check_sequence(state: SpaceState, stream: Stream, sender: str, sequence: int) -> int:

@@ -1,4 +1,4 @@
-"""The page on which one decision is written: records numbered from where the log stands."""
+"""The records of one decision, numbered from the end of the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Ledger:
     def __init__(self, state: SpaceState, now: int) -> None:
         self.state = state
         self.now = max(now, state.ts)
-        """Never before the last record, whatever the clock says."""
+        """The time of the records: never before that of the last one in the log, whatever the clock says."""
         self.records: list[Record | FrameBlock] = []
         self.next_seq = state.seq + 1
 
@@ -34,7 +34,7 @@ class Ledger:
     def write_frames(self, block: FrameBlock) -> None:
         """Add a block that was made with this ledger's ``next_seq`` and ``now``."""
         self.records.append(block)
-        self.next_seq += len(block)
+        self.next_seq += len(block.data)
 
     def accept(self, sender: str, envelope: Envelope, *, stream_id: str | None = None) -> EnvelopeAccepted:
         """Record that an envelope is relayed to everyone, with its missing fields filled in."""

@@ -7,7 +7,6 @@ import json
 import pytest
 from doubles import FakeMember, ManualLoop, joined, make_space, say
 
-from mewstream.gateway.joining import Resume
 from mewstream.gateway.replay import (
     CHUNK_MESSAGES,
     Backlog,
@@ -21,6 +20,7 @@ from mewstream.gateway.replay import (
 )
 from mewstream.gateway.space import Space
 from mewstream.protocol.policy import Limits
+from mewstream.protocol.position import Position
 from mewstream.protocol.records import EnvelopeAccepted, Frame, Refused
 from mewstream.protocol.state import SpaceState
 
@@ -36,10 +36,10 @@ class TestPositions:
 
     @pytest.mark.parametrize(("epoch", "seq", "after"), [("new", 90, 90), ("new", 100, 100), ("old", 59, 59)])
     def test_a_valid_one(self, epoch: str, seq: int, after: int) -> None:
-        assert resume_after(self.state, "ann", Resume(epoch, seq)) == after
+        assert resume_after(self.state, "ann", Position(epoch, seq)) == after
 
     def test_nothing_from_before_the_first_join(self) -> None:
-        assert resume_after(space_at(30, only=1), "ann", Resume("only", 1)) == 5
+        assert resume_after(space_at(30, only=1), "ann", Position("only", 1)) == 5
 
     @pytest.mark.parametrize(
         ("participant", "epoch", "seq", "reason"),
@@ -53,7 +53,7 @@ class TestPositions:
     )
     def test_one_that_is_not(self, participant: str, epoch: str, seq: int, reason: str) -> None:
         with pytest.raises(CannotResume, match=reason):
-            resume_after(self.state, participant, Resume(epoch, seq))
+            resume_after(self.state, participant, Position(epoch, seq))
 
 
 def test_the_run_that_wrote_a_record() -> None:
@@ -97,7 +97,7 @@ class TestInASpace:
         return make_space(self.loop, "ann", "bob")
 
     async def come_back(self, space: Space, seq: int, epoch: str | None = None) -> FakeMember:
-        resume = Resume(epoch or space.state.epoch, seq)
+        resume = Position(epoch or space.state.epoch, seq)
         backlog = await space.replay.backlog("ann", resume, lambda: True)
         again = FakeMember("ann", positions=True, is_reconnect=True)
         assert space.join(again, backlog) is None

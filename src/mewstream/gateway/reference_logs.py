@@ -27,8 +27,8 @@ DECISIONS_FILE = Path(".mew/logs/capability-decisions.jsonl")
 
 
 class LineFile:
-    """A file that lines are appended to, at the end of each tick. It is opened anew each time, so
-    that it may be rotated, truncated or removed from outside."""
+    """A file to which lines are appended at the end of each tick. It is opened each time, so that it may be rotated,
+    truncated or removed by others."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -60,14 +60,14 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-class History:
+class ReferenceLogs:
     """The files of one gateway: spaces with the same workspace share theirs."""
 
     def __init__(self) -> None:
         self._files: dict[Path, LineFile] = {}
 
-    def for_space(self, config: SpaceConfig) -> SpaceHistory:
-        return SpaceHistory(
+    def for_space(self, config: SpaceConfig) -> SpaceLogs:
+        return SpaceLogs(
             config.id,
             self._file(config.workspace / HISTORY_FILE) if config.envelope_history else None,
             self._file(config.workspace / DECISIONS_FILE) if config.capability_decisions else None,
@@ -81,7 +81,9 @@ class History:
             file.flush()
 
 
-class SpaceHistory:
+class SpaceLogs:
+    """The logs of one space."""
+
     def __init__(self, space: str, envelopes: LineFile | None, decisions: LineFile | None) -> None:
         self.enabled = envelopes is not None or decisions is not None
         self._space = space
@@ -89,7 +91,7 @@ class SpaceHistory:
         self._decisions = decisions
 
     def recorded(self, record: Record, transport: str, state: SpaceState) -> None:
-        """A message came in: accepted, or refused. ``state`` is the one that it was judged by."""
+        """Log a message that came in and was accepted or refused. ``state`` is the one that it was judged by."""
         if isinstance(record, EnvelopeAccepted):
             self._entry("received", record.ts, record.id, record.data, record.sender, transport, {"seq": record.seq})
         elif isinstance(record, Refused) and record.kind != "frame":
@@ -105,7 +107,7 @@ class SpaceHistory:
                 self._decisions.append(encode_json(entry))
 
     def delivered(self, participant: str, transport: str, envelope: bytes, record: Record | None, ts: int) -> None:
-        """A message went out to one."""
+        """Log a message that was sent to a participant."""
         if isinstance(record, Frame):
             return
         id = record.id if isinstance(record, EnvelopeAccepted) else None

@@ -266,3 +266,9 @@ def joined(space: Space, participant: str, **fields: Any) -> FakeMember:
 def say(space: Space, sender: str, kind: str, **payload: Any) -> Decision:
     message = json.dumps({"kind": kind, "payload": payload}).encode()
     return space.envelope(sender, parse_envelope(message, max_id_bytes=128))
+
+
+def send_frames(space: Space, loop: ManualLoop, member: FakeMember, stream: str, data: Sequence[bytes]) -> None:
+    """Text frames that came together, in as many turns of the loop as they take on a busy machine."""
+    while data := space.frames(member, stream, data, 1):
+        loop.advance()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from doubles import FailingRecorder, FakeMember, ManualLoop, joined, make_space, say
+from doubles import FailingRecorder, FakeMember, ManualLoop, joined, make_space, say, send_frames
 
 from mewstream.gateway.joining import JoinRefused
 from mewstream.gateway.refusal_flood import BURST
@@ -43,7 +43,7 @@ def test_of_frames_only_the_first_is_answered(space: Space, loop: ManualLoop) ->
     joined(space, "ann")
     bob = joined(space, "bob")
     say(space, "ann", "stream/request")
-    assert space.frames(bob, "stream-1", [b"x"] * 50, 1) == ()
+    send_frames(space, loop, bob, "stream-1", [b"x"] * 50)
     loop.advance()
     assert bob.kinds.count("system/error") == 1
     loop.advance(2)
@@ -62,16 +62,18 @@ class TestWhileTheJournalFails:
         decision = say(space, "ann", "chat", text="hello")
         assert not decision.is_recorded and decision.records[0].code == "journal_unavailable"  # type: ignore[attr-defined]
         assert ann.kinds[-1] == "system/error", "at once, past what waits for the journal"
-        assert space.frames(ann, "stream-1", [b"x"] * 10, 1) == ()
+        send_frames(space, loop, ann, "stream-1", [b"x"] * 10)
         assert space.state.seq == before
         refused = space.join(FakeMember("bob"))
         assert isinstance(refused, JoinRefused) and refused.flaw.code == "journal_unavailable"
 
-    def test_they_are_recorded_as_sums_when_it_is_back(self, space: Space, recorder: FailingRecorder) -> None:
+    def test_they_are_recorded_as_sums_when_it_is_back(
+        self, space: Space, loop: ManualLoop, recorder: FailingRecorder
+    ) -> None:
         ann = joined(space, "ann")
         recorder.failing = True
         say(space, "ann", "chat", text="hello")
-        space.frames(ann, "stream-1", [b"x"] * 10, 1)
+        send_frames(space, loop, ann, "stream-1", [b"x"] * 10)
         recorder.failing = False
         before = space.state.seq
         for each in recorder.recovered:

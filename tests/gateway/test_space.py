@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from doubles import FakeMember, ManualLoop, joined, make_space, say
+from doubles import FakeMember, ManualLoop, joined, make_space, say, send_frames
 
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.outbound import Drop
@@ -108,7 +108,7 @@ class TestFrames:
         say(space, "ann", "stream/request")
         conditions = {"max_frames": 2}
         say(space, "ann", "stream/grant-write", stream_id="stream-1", participant_id="bob", conditions=conditions)
-        space.frames(bob, "stream-1", [b"%d" % number for number in range(5)], 1)
+        send_frames(space, loop, bob, "stream-1", [b"%d" % number for number in range(5)])
         loop.advance()
         assert ann.frames == [b"#stream-1#0", b"#stream-1#1"]
         assert ann.kinds[-1] == "stream/write-revoked" and bob.kinds[-1] == "system/error"

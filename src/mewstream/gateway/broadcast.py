@@ -47,7 +47,7 @@ class Broadcast:
                 stream.id,
                 block.sender,
                 stream.policy.on_slow,
-                frames.frame(stream.id, b""),
+                b"#%b#" % stream.id.encode(),
                 data_bytes,
             )
         )

@@ -128,7 +128,7 @@ class Outbound:
     # -- sending ----------------------------------------------------------------------------------
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
-        if not self._may_write():
+        if not self._open or self._ws.is_close_frame_sent:  # see _may_write: this is called for every delivery
             # Frames for a connection that was lost do not count as dropped: the peer was not too slow, and can
             # resume.
             if self.close_reason is not None:

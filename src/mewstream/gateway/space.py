@@ -177,7 +177,8 @@ class Space:
 
     def _commit(self, written: Sequence[Record | FrameBlock], newcomer: Newcomer | None = None) -> None:
         for record in written:
-            self._check_seq(record.seq)
+            if record.seq != self.state.seq + 1:
+                raise _out_of_order(self.state, record)
             if isinstance(record, FrameBlock):
                 self._commit_frames(record)
                 continue
@@ -195,18 +196,14 @@ class Space:
             self._follow(record, newcomer)
 
     def _commit_frames(self, block: FrameBlock) -> None:
-        self._check_seq(block.seq)
+        if block.seq != self.state.seq + 1:
+            raise _out_of_order(self.state, block)
         size = sum(map(len, block.data))
         self._recorder.extend(self.id, block, size)
         self.replay.extend(block, size)
         apply(self.state, block)
         self.metrics.accepted_frames(len(block.data), size, block.recipients)
         self._broadcast.frames(block, size)
-
-    def _check_seq(self, seq: int) -> None:
-        if seq != self.state.seq + 1:
-            # Something happened between deciding and recording: better no record than two with one number.
-            raise RuntimeError(f"seq {seq} cannot follow {self.state.seq}")
 
     def _follow(self, record: Record, newcomer: Newcomer | None) -> None:
         """What a record means for connections and tokens, beyond the message that it sends."""
@@ -498,3 +495,8 @@ class Space:
             log.error("%s: %d refusals could not be recorded", self.id, left)
         self._deadline.cancel()
         self._outbox.flush()
+
+
+def _out_of_order(state: SpaceState, record: Record | FrameBlock) -> RuntimeError:
+    """Something happened between deciding and recording: better no record than two with one number."""
+    return RuntimeError(f"seq {record.seq} cannot follow {state.seq}")

@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
 from mewstream.gateway.closing import CloseReason
+from mewstream.gateway.fanout import Parcel
 from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, parse_join
 from mewstream.gateway.membership import Member
@@ -64,6 +65,8 @@ class WebSocketMember(WSListener):
 
     transport_name = "websocket"
     is_listening = True
+    push: Callable[[bytes, Sequence[Parcel]], None]
+    """That of ``outbound``: one call less for every delivery."""
 
     def __init__(self, gateway: Gateway, *, space: str | None, token: str | None) -> None:
         self._gateway = gateway
@@ -111,9 +114,6 @@ class WebSocketMember(WSListener):
     @property
     def positions(self) -> bool:
         return self.outbound.positions
-
-    def push(self, data: bytes, parcels: Any) -> None:
-        self.outbound.push(data, parcels)
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
         if not self._is_ended:
@@ -168,6 +168,7 @@ class WebSocketMember(WSListener):
     def on_ws_connected(self, transport: WSTransport) -> None:
         loop = self._gateway.loop
         self.outbound = Outbound(loop, transport, Delivery())
+        self.push = self.outbound.push
         self.outbound.watcher = self
         self.outbound.on_close = self._closed_by_us
         self.reading = Reading(loop, transport.underlying_transport)
@@ -512,10 +513,8 @@ class WebSocketMember(WSListener):
         self._send_frames(self._run_stream, [message[start:] for message in messages], self._run_opcode)
 
     def _send_frames(self, stream: str, data: Sequence[bytes], opcode: int) -> None:
-        if self.space is not None:
-            left = self.space.frames(self, stream, data, opcode)
-            if left:
-                self._wait(partial(self._send_frames, stream, left, opcode), first=True)
+        if self.space is not None and (left := self.space.frames(self, stream, data, opcode)):
+            self._wait(partial(self._send_frames, stream, left, opcode), first=True)
 
     def _envelope(self, space: Space, message: bytes) -> None:
         try:

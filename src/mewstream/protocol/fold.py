@@ -67,8 +67,9 @@ def fold(space: str, records: Iterable[Record]) -> SpaceState:
 
 
 def _block(state: SpaceState, block: FrameBlock) -> None:
-    state.seq = block.last_seq
-    _count_frames(state, block, len(block.data))
+    count = len(block.data)
+    state.seq = block.seq + count - 1
+    _count_frames(state, block, count)
 
 
 def _count_frames(state: SpaceState, first: Frame | FrameBlock, count: int) -> None:

@@ -146,7 +146,7 @@ def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 def _right_to_write(ledger: Ledger, stream: Stream, sender: str) -> WriteRight:
     """The sender's right, judged at this record's own time (decision 17)."""
     right = stream.writers.get(sender)
-    spent = _spent(right, ledger.now) if right is not None else None
+    spent = _spent(right, ledger.now) if right is not None and right.conditions else None
     if spent is not None:
         raise RightSpent(stream, sender, spent)
     if right is None or stream.status is not Status.LIVE:

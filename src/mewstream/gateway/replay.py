@@ -40,6 +40,8 @@ _RECORDS_PER_MESSAGE = 4
 MAX_PAGE_BYTES = 4 << 20
 #: Replayed messages that are handed to the fan-out as one, so that many small ones cost little.
 CHUNK_MESSAGES = 256
+#: The reason that no client ever sees.
+_CLOSED = "the connection is closed"
 
 
 class CannotResume(Exception):
@@ -195,7 +197,7 @@ class Replay:
         upto, size = after, 0
         for entry in itertools.islice(entries, most_records):
             if not is_wanted():
-                raise CannotResume("the connection is closed")
+                raise CannotResume(_CLOSED)
             upto = entry.record.seq
             size += entry.size
             if size > most_bytes:

@@ -226,7 +226,7 @@ class WebSocketMember(WSListener):
             self._end_run()
 
     def _take(self, kind: WSMsgType, fin: bool, has_reserved_bits: bool, payload: bytes) -> None:
-        """One WebSocket frame."""
+        """Carry out one WebSocket frame."""
         if has_reserved_bits:
             flaw = ValidationFailed("a frame with reserved bits: no extension of WebSocket was agreed on")
             self._refuse_and_close(flaw, CloseReason.BAD_FRAMING)
@@ -237,7 +237,7 @@ class WebSocketMember(WSListener):
         elif kind == WSMsgType.PING:
             self._pinged(payload)
         elif kind == WSMsgType.PONG:
-            pass  # it was heard, which is all that was asked for
+            pass  # something came from the peer, and a ping asks for nothing else
         elif kind == WSMsgType.CLOSE:
             self._closed_by_peer(payload)
         else:
@@ -246,15 +246,15 @@ class WebSocketMember(WSListener):
     # -- in turns with others ---------------------------------------------------------------------
 
     def _in_order(self, action: Callable[[], None]) -> None:
-        """Behind all that waits, or at once where nothing does."""
+        """Do something behind everything that waits, or at once where nothing does."""
         if self._backlog:
             self._wait(action)
         else:
             action()
 
     def _wait(self, action: Callable[[], None], *, first: bool = False) -> None:
-        """The time of this turn is over, or other things of this connection wait. ``first``: it is the rest of what
-        was being carried out, and comes before those."""
+        """Do something in a later turn, because the time of this one is used up or other things wait. ``first``: it is
+        the rest of what was being carried out, and comes before those."""
         self._run_kind = None  # no frame may go past what waits
         if first:
             self._backlog.appendleft(action)
@@ -272,7 +272,7 @@ class WebSocketMember(WSListener):
             self._work.put(self._who, self._catch_up)
 
     def _catch_up(self) -> None:
-        """Carry out what waits first, and leave the rest for the next turn."""
+        """Do the first of what waits, and leave the rest for the next turn."""
         action = self._backlog.popleft()
         self._is_catching_up = True
         try:
@@ -283,14 +283,13 @@ class WebSocketMember(WSListener):
             self._is_catching_up = False
             if self._backlog:
                 self._run_kind = None
-            if self._backlog:
                 self._catch_up_later()
             else:
                 self.reading.release(self._work)
 
     def _pinged(self, payload: bytes) -> None:
-        """A ping that asks for it is answered when all that came before it is recorded. Of several that
-        wait the last one counts, which answers for the others too."""
+        """Answer a ping. One that asks for it is answered when everything before it is recorded. Of several that wait
+        only the last is answered, which is an answer to the others too."""
         if self.space is None or not payload.startswith(frames.RECORDED_PING):
             self.outbound.pong(payload)
             return

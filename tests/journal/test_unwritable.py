@@ -263,6 +263,20 @@ async def test_every_refusal_of_a_full_disk_is_recorded(tmp_path: Path, disk: Di
     in_journal(disk.path / "data", ann, bob, cy)
 
 
+async def test_questions_wait_for_nothing_either(tmp_path: Path, disk: Disk) -> None:
+    """An answer would wait in memory for the journal, and questions could be asked without end."""
+    async with serving(tmp_path, disk) as gateway:
+        ann, bob = [await gateway.join(each, **POSITIONS) for each in ("ann", "bob")]
+        stream = await ann.open_stream()
+        await until_failing(gateway, disk, ann, stream)
+        id = await bob.send("stream/list", {})
+        assert (await bob.error("journal_unavailable", of=id))["correlation_id"] == [id]
+        disk.free(gateway)
+        await until_status(gateway, "ok")
+        await bob.send("stream/list", {})
+        assert (await bob.receive("stream/listed"))["payload"]["total"] == 1
+
+
 async def refused_by_metric(gateway: JournaledGateway) -> float:
     _, text = await gateway.http("GET", "/metrics")
     return sum(

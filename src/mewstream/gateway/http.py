@@ -191,7 +191,7 @@ class HttpApi:
         if throttle is None:
             if len(self._throttles) >= MAX_THROTTLES:
                 del self._throttles[next(iter(self._throttles))]
-            throttle = self._throttles[key] = Throttle(self._gateway.loop, None, space.config.limits)
+            throttle = self._throttles[key] = space.throttle(participant, None)
         return throttle
 
 

@@ -111,19 +111,47 @@ class Rate:
         self._at = now
 
 
+class ParticipantRates:
+    """A token bucket for each participant of a space, which outlives its connections. ``per_second`` 0: no limit."""
+
+    #: Participants whose buckets are kept; more than a space has.
+    _MOST = 20_000
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, per_second: float, *, burst: float) -> None:
+        self._loop = loop
+        self._name = name
+        self._per_second = per_second
+        self._burst = burst
+        self._rates: dict[str, Rate] = {}
+
+    def of(self, participant: str) -> Rate | None:
+        if self._per_second <= 0:
+            return None
+        rate = self._rates.pop(participant, None)
+        if rate is None:
+            rate = Rate(self._name, self._per_second, self._loop.time(), burst=self._burst)
+        self._rates[participant] = rate  # now the newest: the one that was used longest ago is forgotten first
+        if len(self._rates) > self._MOST:
+            del self._rates[next(iter(self._rates))]
+        return rate
+
+
 class Throttle:
     """The rates of one sender (decision 19). Over a socket reading slows down and nothing is refused:
     what one read brings is bounded. Over HTTP there is nothing to hold up, so the sender is told to
     wait, and is charged for nothing."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, reading: Reading | None, limits: Limits) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, reading: Reading | None, limits: Limits, *, caused: Rate | None
+    ) -> None:
+        """``caused``: the rate of what the participant causes, by whatever connection."""
         now = loop.time()
         self._loop = loop
         self._reading = reading
+        self._caused = caused
         self._envelopes = _rate("envelopes_per_second", limits.envelopes_per_second, now)
         self._frames = _rate("frames_per_second", limits.frames_per_second, now)
         self._bytes = _rate("bytes_per_second", limits.bytes_per_second, now)
-        self._caused = _rate("caused_bytes_per_second", limits.caused_bytes_per_second, now, burst_seconds=4)
         self.watches_frames = self._frames is not None or self._bytes is not None
 
     def envelope(self, size: int) -> None:
@@ -165,8 +193,8 @@ class Throttle:
         rate.timer = self._loop.call_later(wait, reading.release, rate)
 
 
-def _rate(name: str, per_second: float, now: float, *, burst_seconds: float = 1) -> Rate | None:
-    return Rate(name, per_second, now, burst=per_second * burst_seconds) if per_second > 0 else None
+def _rate(name: str, per_second: float, now: float) -> Rate | None:
+    return Rate(name, per_second, now) if per_second > 0 else None
 
 
 class FragmentError(Exception):

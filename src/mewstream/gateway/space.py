@@ -20,6 +20,7 @@ from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, FrameParcel, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.history_reads import HistoryReads
+from mewstream.gateway.inbound import ParticipantRates, Reading, Throttle
 from mewstream.gateway.invitations import Invitations
 from mewstream.gateway.join_rate import JoinRate
 from mewstream.gateway.joining import JoinRefused, Resume
@@ -137,6 +138,8 @@ class Space:
         recorder.on_recovery(self._floods.sum_up_all)
         self._unrecorded = itertools.count(1)
         self._join_rate = JoinRate(loop, config.limits.joins_per_second)
+        caused = config.limits.caused_bytes_per_second
+        self._caused_rates = ParticipantRates(loop, "caused_bytes_per_second", caused, burst=4 * caused)
         self.caused_bytes = 0
         """What was told because of the last command, beyond the message that it was."""
         self._slow = LatelySeen(SLOW_SECONDS)
@@ -154,8 +157,10 @@ class Space:
 
     def handle(self, command: commands.Command) -> Decision:
         """Carry out one command: what was due before it first, then the command."""
-        if self._recorder.failing and not isinstance(command, commands.Disconnect | commands.Suspend):
-            return self._unavailable(command)
+        if self._recorder.failing:
+            if not isinstance(command, commands.Disconnect | commands.Suspend):
+                return self._unavailable(command)
+            self.follow_clock(while_failing=True)
         if not isinstance(command, commands.Start):  # nothing of a run comes before its start
             self._run_due()
         self.caused_bytes = 0
@@ -195,7 +200,8 @@ class Space:
     def check_joins(self, participant: str) -> None:
         """Raises :class:`JoinRefused` for a participant that joins too often."""
         try:
-            self._join_rate.check(participant)
+            here = self.state.is_present(participant)
+            self._join_rate.check(participant, grants=0 if here else len(self.state.standing.get(participant, ())))
         except LimitExceeded as flaw:
             refuse = commands.Refuse(participant, kinds.JOIN, flaw.code, flaw.message, flaw.http_status, flaw.details)
             (refused,) = decide(self.state, self.clock.now(), refuse).records
@@ -203,6 +209,10 @@ class Space:
             self.metrics.refused(refused.code)
             self._floods.treat(refused, may_record=False)
             raise JoinRefused(flaw, CloseReason.JOINS_TOO_OFTEN) from None
+
+    def throttle(self, participant: str, reading: Reading | None) -> Throttle:
+        """The rates of a connection of this participant; what it causes counts for all of its connections together."""
+        return Throttle(self._loop, reading, self.config.limits, caused=self._caused_rates.of(participant))
 
     def leave(self, member: Member, *, heir: Member | None = None) -> None:
         """A connection is gone. One that was replaced meanwhile takes nothing with it; where there
@@ -232,7 +242,8 @@ class Space:
             self._by_http = False
 
     def envelope(self, sender: str, envelope: Envelope) -> Decision:
-        if envelope.kind not in kinds.QUESTIONS:
+        # While the journal fails nothing is told, not even an answer: it would wait in memory until that is over.
+        if envelope.kind not in kinds.QUESTIONS or self._recorder.failing:
             return self.handle(commands.Send(sender, envelope))
         try:
             self._answer_question(sender, envelope)
@@ -506,10 +517,11 @@ class Space:
         while not self._recorder.failing and (due := self.state.next_deadline()) is not None and due <= now:
             self._commit(decide(self.state, now, commands.Tick()).records)
 
-    def follow_clock(self) -> None:
-        """Where the clock of the machine was set, that is recorded, and the time of the space goes on."""
-        if self._recorder.failing:
-            return  # nothing may happen before it is recorded
+    def follow_clock(self, *, while_failing: bool = False) -> None:
+        """Where the clock of the machine was set, that is recorded, and the time of the space goes on. While the
+        journal fails that waits, unless something else is about to happen at the new time."""
+        if self._recorder.failing and not while_failing:
+            return
         jump = self.clock.look()
         if jump is not None:
             command = commands.ClockJump(jump.by, jump.shift, self.clock.ahead)
@@ -714,13 +726,16 @@ class Space:
             if isinstance(record, Invited):
                 self._send_invitation(record)
             else:
-                self._send_to(member, render(self.id, self.state.epoch, record), record.seq)
+                body = render(self.id, self.state.epoch, record)
+                self.caused_bytes += len(body or b"")
+                self._send_to(member, body, record.seq)
                 if isinstance(record, Refused) and record.kind == kinds.INVITE:
                     self._send_invitation_refused(record)
         if not answer.records:
             envelope = repetition.envelope
             assert envelope.id is not None
             echo = envelope.encode(id=envelope.id, ts=rfc3339(answer.ts), sender=repetition.sender)
+            self.caused_bytes += len(echo)
             self._send_to(member, echo, answer.seq)
 
     # -- invitations ------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
 from mewstream.gateway.closing import CloseReason
-from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
+from mewstream.gateway.inbound import Assembler, FragmentError, Reading
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, Resume, parse_join
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Outbound
 from mewstream.gateway.resume import CannotResume, Missed
@@ -329,7 +329,7 @@ class WebSocketMember(WSListener):
         self.participant = participant
         self.is_reconnect = request.resume is not None
         self._max_bytes = space.config.limits.message_bytes
-        self._throttle = Throttle(self._gateway.loop, self.reading, space.config.limits)
+        self._throttle = space.throttle(participant, self.reading)
         self.outbound.positions = "positions" in request.extensions
         self.outbound.use(space.config.delivery)
         if request.resume is None:
@@ -442,9 +442,8 @@ class WebSocketMember(WSListener):
             self._carry_out(space, opcode, message)
         elif self._backlog:
             self._wait(partial(self._carry_out, space, opcode, message))
-        elif message[:1] == b"#":
-            if self._throttle.watches_frames or not self._begin_run(message, opcode):
-                self._carry_out(space, opcode, message)
+        elif message[:1] == b"#" and not self._throttle.watches_frames and self._begin_run(message, opcode):
+            pass  # it is judged with those that came with it
         elif self._work.admits(self._who) and not self._throttle.seconds_owed():
             self._carry_out(space, opcode, message)
         else:

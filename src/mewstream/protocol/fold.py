@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from mewstream.protocol import kinds
+from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     CapabilitiesGranted,
@@ -268,7 +269,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         created=record.ts,
         request_id=record.request_id,
         open_id=gateway_message_id(state.epoch, record.seq),
-        request=record.request,
+        request=msgspec.Raw(encode_json(record.request)),
         policy=record.policy,
         writers={},
         readers=None,

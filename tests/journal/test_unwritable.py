@@ -170,6 +170,27 @@ def test_a_batch_is_bounded_in_bytes_too(tmp_path: Path, monkeypatch: pytest.Mon
     assert found == [*made, *block.frames(), after]
 
 
+def test_frames_that_repeat_a_large_reader_set_are_several_batches(tmp_path: Path) -> None:
+    """They could be more than a column holds, and nothing was recorded any more."""
+    readers = tuple(f"reader-{number:04}-{'x' * 110}" for number in range(2_000))
+    block = FrameBlock(1, 1, "stream-1", "ann", 1, 2, 1, [b"%d" % place for place in range(1_000)], readers, None)
+    few = FrameBlock(1_001, 1, "stream-1", "ann", 1_001, 2, 1, [b""] * 31, readers, None)
+    journal = open_journal(tmp_path, files=QuickFiles())
+    for each in (block, few):
+        journal.partitions[0].extend(SPACE, journal.epoch, each, sum(map(len, each.data)))
+    assert journal.partitions[0].pending_bytes > 200 << 20
+    journal.close()
+    sizes = []
+    seqs: list[int] = []
+    for batch in JournalReader(tmp_path / "journal").batches(0):
+        sizes.append(batch.rows.nbytes)
+        seqs += batch.rows.column("seq").to_pylist()
+    assert max(sizes) < 2.5 * partition_module.BATCH_BYTES
+    assert seqs == list(range(1, 1_032))
+    found = [entry.record for entry in JournalReader(tmp_path / "journal").read(SPACE)]
+    assert found == [*block.frames(), *few.frames()]
+
+
 def test_sealed_batches_are_bounded_in_bytes_too(tmp_path: Path) -> None:
     """Of whatever a segment holds: what compresses well may be many times its size."""
     journal = open_journal(tmp_path, segment_bytes=200_000, files=QuickFiles())

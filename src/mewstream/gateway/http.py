@@ -13,6 +13,7 @@ from mewstream.gateway.http_routes import Routes
 from mewstream.gateway.identity import token_from_headers
 from mewstream.gateway.inbound import Throttle
 from mewstream.gateway.listing import HTTP_PAGE_BYTES, entry_limit, participant_page, stream_page
+from mewstream.gateway.past import MAX_PAGE_BYTES
 from mewstream.gateway.space import Space
 from mewstream.gateway.unsent_answers import UnsentAnswers
 from mewstream.protocol.decide import Decision
@@ -87,7 +88,7 @@ class HttpApi:
 
     async def participants(self, request: Request) -> Response:
         space, participant = self._authenticate(request)
-        request.promise = self._unsent.promise(space.id, participant)
+        request.promise = self._unsent.promise(space.id, participant, HTTP_PAGE_BYTES)
         return await self._gateway.work.run((space.id, participant), lambda: self._participants(request, space.state))
 
     def _participants(self, request: Request, state: SpaceState) -> Response:
@@ -105,7 +106,7 @@ class HttpApi:
     async def streams(self, request: Request) -> Response:
         """The streams as a welcome would show them, for those who want to look without joining."""
         space, participant = self._authenticate(request)
-        request.promise = self._unsent.promise(space.id, participant)
+        request.promise = self._unsent.promise(space.id, participant, HTTP_PAGE_BYTES)
         return await self._gateway.work.run((space.id, participant), lambda: self._streams(request, space.state))
 
     def _streams(self, request: Request, state: SpaceState) -> Response:
@@ -153,7 +154,7 @@ class HttpApi:
         """What was sent since ``since``: a position (``seq``) or an RFC 3339 time."""
         space, participant = self._authenticate(request, request.params["id"])
         _require_presence(space, participant)
-        request.promise = self._unsent.promise(space.id, participant)
+        request.promise = self._unsent.promise(space.id, participant, MAX_PAGE_BYTES)
         since = request.query.get("since", "0")
         if since.isdecimal() and len(since) < 19:
             after = int(since)

@@ -53,6 +53,8 @@ class _SnapshotFile(msgspec.Struct):
     journal: str
     offset: int
     states: list[msgspec.Raw]
+    names_sets: bool = False
+    """Each reader set has the record that made it, as far as the log could tell. Version 1 had none of them."""
 
 
 class LocalJournal:
@@ -195,12 +197,15 @@ class LocalJournal:
         directory = self.root / f"p{number}"
         for file in sorted(directory.glob("snapshot-*.json"), reverse=True):
             try:
-                offset, states = read_snapshot(file, self.identity.id)
+                content = _read_snapshot_file(file, self.identity.id)
+                states = _states_of(content)
             except (OSError, ValueError) as flaw:
                 log.warning("%s is not used: %s", file, flaw)
                 continue
-            if offset <= self.partitions[number].next_offset:
-                return offset, states
+            if content.offset <= self.partitions[number].next_offset:
+                if not content.names_sets:
+                    self._name_sets(number, content.offset, states)
+                return content.offset, states
             log.warning("%s is removed: it is ahead of the journal, which lost its end", file)
             self._files.remove(file)
         pruned = self.identity.pruned.get(number, 0)
@@ -210,6 +215,28 @@ class LocalJournal:
                 "the state cannot be told. Put a snapshot file back from a copy"
             )
         return 0, {}
+
+    def _name_sets(self, number: int, offset: int, states: Mapping[str, SpaceState]) -> None:
+        """Find the records that made the reader sets of a snapshot that does not name them. Without its record, a set
+        is repeated by each frame: a hundred bytes could become a megabyte on the disk."""
+        unnamed = [
+            (space, stream)
+            for space, state in states.items()
+            for stream in state.streams.values()
+            if stream.readers is not None and stream.readers_seq is None
+        ]
+        if not unnamed:
+            return
+        sets = self.carried_sets(number)
+        try:
+            self._advance_sets(sets, number, offset)
+        except (JournalError, OSError) as flaw:
+            log.warning("%s: frames of streams with a reader set repeat it until it is changed", flaw)
+            return
+        for space, stream in unnamed:
+            seq, readers = sets.sets.get(space, {}).get(stream.id, (None, ()))
+            if readers == stream.readers:
+                stream.readers_seq = seq
 
     def encode_snapshot(self, number: int, states: Mapping[str, SpaceState]) -> tuple[Path, bytes]:
         """A snapshot of a partition at its end, and where it goes: when all its records are written."""
@@ -224,6 +251,7 @@ class LocalJournal:
                     for space, state in states.items()
                     if partition_of(space, count) == number
                 ],
+                names_sets=True,
             )
         )
         file = self.root / f"p{number}" / f"snapshot-{end:020d}.json"
@@ -268,15 +296,18 @@ class LocalJournal:
         """At an offset that is about to become the beginning."""
         sets = self.carried_sets(number)
         try:
-            for batch in self.reader.batches(number, sets.offset, offset):
-                for entry in changes_in(batch.rows):
-                    if sets.offset <= entry.offset < offset:
-                        sets.apply(entry)
+            self._advance_sets(sets, number, offset)
         except CorruptJournal as flaw:
             # It goes all the same: to keep what cannot be read helps nobody.
             log.error("%s: the readers of frames after offset %d may not be known any more", flaw, offset)
         sets.offset = offset
         return sets
+
+    def _advance_sets(self, sets: SetsInForce, number: int, offset: int) -> None:
+        for batch in self.reader.batches(number, sets.offset, offset):
+            for entry in changes_in(batch.rows):
+                if sets.offset <= entry.offset < offset:
+                    sets.apply(entry)
 
     def _remove_other_sets(self, number: int) -> None:
         """Those of an earlier beginning, and of a pruning that did not come to its end."""
@@ -312,6 +343,11 @@ class LocalJournal:
 def read_snapshot(file: Path, journal: str) -> tuple[int, dict[str, SpaceState]]:
     """The states of a partition's spaces, and the offset at which they held. Raises
     :class:`ValueError` where the file is no sound snapshot of the journal with this identity."""
+    content = _read_snapshot_file(file, journal)
+    return content.offset, _states_of(content)
+
+
+def _read_snapshot_file(file: Path, journal: str) -> _SnapshotFile:
     checksum, _, body = file.read_bytes().partition(b"\n")
     if checksum != b"%08x" % zlib.crc32(body):
         raise ValueError("its checksum is wrong")
@@ -321,8 +357,12 @@ def read_snapshot(file: Path, journal: str) -> tuple[int, dict[str, SpaceState]]
         raise ValueError(str(flaw)) from None
     if content.journal != journal:
         raise ValueError("it is of another journal")
+    return content
+
+
+def _states_of(content: _SnapshotFile) -> dict[str, SpaceState]:
     states = [snapshot.load(bytes(raw)) for raw in content.states]
-    return content.offset, {state.id: state for state in states}
+    return {state.id: state for state in states}
 
 
 def _lock(data: Path) -> int:

@@ -16,7 +16,7 @@ from pyarrow import fs
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.files import FileIdentity, Files
 from mewstream.journal.listing import abandoned_in, list_names, list_once
-from mewstream.journal.rows import Rows
+from mewstream.journal.rows import Rows, parts_of
 from mewstream.journal.schema import SCHEMA
 from mewstream.journal.sealing import compressed, remove_segment, spaces_in, write_again
 from mewstream.journal.segments import (
@@ -124,10 +124,11 @@ class Partition:
         return size
 
     def extend(self, space: str, epoch: str, block: FrameBlock, data_bytes: int) -> None:
-        rows = self._rows()
-        before = rows.size
-        rows.extend(space, epoch, block, data_bytes)
-        self._pending_bytes += rows.size - before
+        for part, part_bytes in parts_of(block, data_bytes, BATCH_BYTES):
+            rows = self._rows()
+            before = rows.size
+            rows.extend(space, epoch, part, part_bytes)
+            self._pending_bytes += rows.size - before
 
     def _rows(self) -> Rows:
         rows = self._pending[-1]

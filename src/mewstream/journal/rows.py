@@ -8,8 +8,10 @@ from __future__ import annotations
 import functools
 import struct
 from array import array
+from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -153,7 +155,7 @@ class Rows:
         else:
             self._runs.append(_BlockRun(space, epoch, block))
         self.count += len(block)
-        self.size += data_bytes + len(block) * (_ROW_BYTES + _frame_bytes(block, 0))
+        self.size += _block_bytes(block, data_bytes)
 
     @property
     def last_ts(self) -> int:
@@ -166,6 +168,24 @@ class Rows:
             batches.append(run.encode(first_offset))
             first_offset += len(run)
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def parts_of(block: FrameBlock, data_bytes: int, most: int) -> Iterator[tuple[FrameBlock, int]]:
+    """A block, or parts of it that take about so many bytes each, with the bytes of their data. Where each frame
+    repeats a large reader set, the rows of a few thousand are more than a column of Arrow holds."""
+    size = _block_bytes(block, data_bytes)
+    if size <= most:
+        yield block, data_bytes
+        return
+    step = max(1, len(block) * most // size)
+    for start in range(0, len(block), step):
+        data = block.data[start : start + step]
+        part = msgspec.structs.replace(block, seq=block.seq + start, stream_seq=block.stream_seq + start, data=data)
+        yield part, sum(map(len, data))
+
+
+def _block_bytes(block: FrameBlock, data_bytes: int) -> int:
+    return data_bytes + len(block) * (_ROW_BYTES + _frame_bytes(block, 0))
 
 
 def _frame_bytes(frame: Frame | FrameBlock, data_bytes: int) -> int:

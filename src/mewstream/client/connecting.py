@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mewstream.client.backoff import Backoff
 from mewstream.client.connection import websocket_url
-from mewstream.client.joining import Door, Token
+from mewstream.client.joining import Joiner, Token
 from mewstream.client.space import REQUEST_SECONDS, Space
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def connect(
     backoff = (Backoff() if reconnect else None) if isinstance(reconnect, bool) else reconnect
 
     async def make() -> Space:
-        door = Door(
+        joiner = Joiner(
             address,
             space=space,
             participant=participant,
@@ -71,7 +71,7 @@ def connect(
             ssl_context=ssl,
             timeout=connect_timeout,
         )
-        made = Space(door, reconnect=backoff, request_timeout=request_timeout)
+        made = Space(joiner, reconnect=backoff, request_timeout=request_timeout)
         await made._link.open()
         try:
             await made._know_everything()

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from mewstream.protocol.close_codes import ABNORMAL
 from mewstream.protocol.errors import LimitExceeded, MewError, PeerError
 
 
@@ -37,7 +38,7 @@ class JoinRefused(ConnectError):
 class ConnectionClosed(MewError):
     """The connection has ended and is not made again. ``code`` is the WebSocket close code."""
 
-    def __init__(self, message: str, *, code: int = 1006) -> None:
+    def __init__(self, message: str, *, code: int = ABNORMAL) -> None:
         super().__init__(message)
         self.code = code
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mewstream.client import loose
+from mewstream.client import untrusted
 
 _NAMED = ("id", "schema", "mime_type", "description", "schema_hash")
 
@@ -45,10 +45,10 @@ def format_of(described: dict[str, Any]) -> Format:
     """A descriptor that came over the wire, whatever is in it."""
     schema = described.get("schema")
     return Format(
-        loose.text(described.get("id")) or "",
+        untrusted.text(described.get("id")) or "",
         schema if isinstance(schema, dict | bool) else None,
-        loose.text(described.get("mime_type")),
-        loose.text(described.get("description")),
-        loose.text(described.get("schema_hash")),
+        untrusted.text(described.get("mime_type")),
+        untrusted.text(described.get("description")),
+        untrusted.text(described.get("schema_hash")),
         {key: value for key, value in described.items() if key not in _NAMED},
     )

@@ -8,27 +8,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mewstream.client import events as told
-from mewstream.client import loose, messages
+from mewstream.client import messages, untrusted
 from mewstream.client.calls import Calls
-from mewstream.client.confirming import SMALL_BYTES
+from mewstream.client.confirmations import SMALL_BYTES
 from mewstream.client.errors import AnswerLost, ConnectionClosed
 from mewstream.client.messages import Message
 from mewstream.client.pages import Pages
 from mewstream.client.proposals import Proposals
 from mewstream.client.routes import Routes
 from mewstream.protocol import kinds
+from mewstream.protocol.close_codes import NORMAL, CloseReason
 from mewstream.protocol.errors import LimitExceeded, PeerError
 
 if TYPE_CHECKING:
-    from mewstream.client.acknowledging import Acknowledgements
-    from mewstream.client.link import Link, Return
+    from mewstream.client.acknowledgements import Acknowledgements
+    from mewstream.client.link import Link, Resume
     from mewstream.client.mcp import Tools
     from mewstream.client.view import View
 
 _MAX_ABANDONED = 100
 _LISTED = frozenset({kinds.STREAM_LISTED, kinds.PARTICIPANT_LISTED})
-#: The close code of the standard for a message that is too large.
-_TOO_BIG = 1009
 
 
 class Inbox:
@@ -78,7 +77,7 @@ class Inbox:
             # It holds a token: for whoever invited, and for no event.
             self.calls.received(message)
             return
-        if self.link.is_past(message) and self.calls.is_about_repeated(message):
+        if self.link.has_seen(message) and self.calls.is_about_repeated(message):
             self.calls.received(message)
             return
         event = self.view.apply(message)
@@ -93,9 +92,9 @@ class Inbox:
 
     def _list(self, page: Message) -> None:
         found = self.pages.received(page)
-        for stream in loose.objects(page.payload.get("streams")):
-            if id := loose.text(stream.get("stream_id")):
-                self.routes.opened(id, loose.text(stream.get("alias")))
+        for stream in untrusted.objects(page.payload.get("streams")):
+            if id := untrusted.text(stream.get("stream_id")):
+                self.routes.opened(id, untrusted.text(stream.get("alias")))
         self._tell(found)
 
     def _blame_largest(self, error: PeerError) -> bool:
@@ -110,18 +109,18 @@ class Inbox:
             stream._refused(error)
         return False
 
-    def welcomed(self, welcome: Message, returned: Return | None) -> None:
+    def welcomed(self, welcome: Message, resume: Resume | None) -> None:
         self.routes.forget_run()
-        found = self.view.welcome(welcome, is_told_more=returned is not None and returned.recovered)
+        found = self.view.welcome(welcome, is_told_more=resume is not None and resume.recovered)
         for stream in self.view.streams.values():
             self.routes.opened(stream.id, stream.alias)
-        self.pages.welcomed(welcome, is_news=returned is not None and not returned.recovered)
-        if returned is None:
+        self.pages.welcomed(welcome, is_news=resume is not None and not resume.recovered)
+        if resume is None:
             return
-        if not returned.recovered:
+        if not resume.recovered:
             self.routes.lost_track()
-            self._tell([told.Gap(None, None, returned.reason or "")])
-        self._tell([*found, told.Resumed(returned.recovered, returned.reason, returned.unconfirmed)])
+            self._tell([told.Gap(None, None, resume.reason or "")])
+        self._tell([*found, told.Resumed(resume.recovered, resume.reason, resume.unconfirmed)])
         self._ask_again()
 
     def _ask_again(self) -> None:
@@ -133,7 +132,7 @@ class Inbox:
 
     def connection_lost(self, code: int) -> None:
         """Whatever is too large is not sent again, and whoever sent it is told."""
-        if code == _TOO_BIG and not self._was_told_too_large:
+        if code == CloseReason.TOO_BIG.value.code and not self._was_told_too_large:
             self.calls.fail(_too_large, larger_than=SMALL_BYTES)
             for stream in self.view.streams.values():
                 if stream._tally.largest:
@@ -149,7 +148,7 @@ class Inbox:
         self._tools.cancel()
         self._acknowledgements.cancel()
         self.pages.end()
-        self.routes.end(None if error.code == 1000 else error)
+        self.routes.end(None if error.code == NORMAL else error)
 
     def _tell(self, events: Sequence[told.Event]) -> None:
         for event in events:
@@ -166,11 +165,11 @@ class Inbox:
             case told.StreamClosed(stream=id):
                 self.routes.ended(id)
             case told.Refused(error=error):
-                refused = self.view.streams.get(loose.text(error.details.get("stream_id")) or "")
+                refused = self.view.streams.get(untrusted.text(error.details.get("stream_id")) or "")
                 if refused is not None:
                     refused._refused(error)
             case told.Gap(stream=id, count=count, message=notice) if id is not None and notice is not None:
-                first = loose.number(notice.payload.get("first_seq"))
+                first = untrusted.number(notice.payload.get("first_seq"))
                 self.routes.dropped(id, count or 1, first or 0)
             case told.Requested():
                 self._tools.received(event)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mewstream.client import loose
+from mewstream.client import untrusted
 from mewstream.client.errors import McpError
 from mewstream.client.events import Requested
 from mewstream.protocol.errors import MewError
@@ -108,7 +108,7 @@ class Tools:
     async def _carry_out(self, request: Requested) -> Any:
         if request.method == "tools/list":
             return {"tools": [tool.described() for tool in self._tools.values()]}
-        params = loose.as_object(request.params)
+        params = untrusted.as_object(request.params)
         tool = self._tools.get(str(params.get("name")))
         if tool is None:
             known = ", ".join(self._tools)
@@ -151,7 +151,7 @@ def result_of(response: Message) -> Any:
     if error is None:
         return payload.get("result", payload)
     described = error if isinstance(error, dict) else {"message": str(error)}
-    code = loose.number(described.get("code"))
+    code = untrusted.number(described.get("code"))
     raise McpError(
         str(described.get("message") or "the request failed"),
         code=SERVER_ERROR if code is None else code,

@@ -1,4 +1,4 @@
-"""Messages on the wire, as a participant sees them."""
+"""Envelopes on the wire, as a participant reads and writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from mewstream.protocol import kinds
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """An envelope that somebody in the space sent. ``seq`` is its position, where the gateway tells."""
+    """An envelope that somebody in the space sent. ``seq`` is its position; None where the gateway tells no
+    positions."""
 
     kind: str
     id: str = ""
@@ -25,18 +26,19 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_from_gateway(self) -> bool:
+        """Whether the gateway itself sent it, which no participant can forge."""
         return self.sender == kinds.GATEWAY
 
     @property
     def stream_id(self) -> str:
-        """The stream that it names, by ``stream_id`` or by ``stream``; empty where it names none."""
+        """The id of the stream that the payload names, by ``stream_id`` or ``stream``; empty where it names none."""
         stream = self.payload.get("stream")
         id = self.payload.get("stream_id") or (stream.get("stream_id") if isinstance(stream, dict) else None)
         return str(id) if id else ""
 
 
-class _Loose(msgspec.Struct):
-    """What other gateways may send: a bare text for a list, null for nothing."""
+class _LenientMessage(msgspec.Struct):
+    """What other gateways may send: one text where we expect a list, and null for what is left out."""
 
     kind: str
     id: str | None = None
@@ -50,35 +52,31 @@ class _Loose(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(Message).decode
-_decode_loose = msgspec.json.Decoder(_Loose).decode
+_decode_leniently = msgspec.json.Decoder(_LenientMessage).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def parse(data: bytes) -> Message | None:
-    """The envelope in a text message; None where it is none."""
+    """Decode an envelope. Returns None for anything else: a gateway's mistake is never an exception."""
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        loose = _decode_loose(data)
+        found = _decode_leniently(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return Message(
-        kind=loose.kind,
-        id=loose.id or "",
-        ts=loose.ts or "",
-        sender=loose.sender or "",
-        to=_names(loose.to),
-        correlation_id=_names(loose.correlation_id),
-        context=loose.context,
-        payload=loose.payload or {},
-        seq=loose.seq,
+        kind=found.kind,
+        id=found.id or "",
+        ts=found.ts or "",
+        sender=found.sender or "",
+        to=names(found.to) or [],
+        correlation_id=names(found.correlation_id) or [],
+        context=found.context,
+        payload=found.payload or {},
+        seq=found.seq,
     )
-
-
-def _names(value: list[str] | str | None) -> list[str]:
-    return [value] if isinstance(value, str) else value or []
 
 
 def encode(
@@ -90,7 +88,7 @@ def encode(
     correlation_id: list[str] | None = None,
     context: str | None = None,
 ) -> bytes:
-    """An envelope of ours; the gateway fills in who sent it and when."""
+    """Encode an envelope to send. The gateway fills in its sender and its time."""
     fields: dict[str, Any] = {"protocol": kinds.PROTOCOL, "id": id, "kind": kind}
     if to is not None:
         fields["to"] = to
@@ -103,7 +101,7 @@ def encode(
 
 
 def names(to: str | Sequence[str] | None) -> list[str] | None:
-    """One participant, several, or everyone."""
+    """A list of names from a list or from one name; None, which means everyone, stays None."""
     if to is None:
         return None
     return [to] if isinstance(to, str) else list(to)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from mewstream.client import events, loose
+from mewstream.client import events, untrusted
 from mewstream.client.messages import Message
 from mewstream.client.view import View
 from mewstream.protocol import kinds
@@ -33,7 +33,7 @@ class Pages:
         self._awaited.clear()
         self._is_news = is_news
         if self._view.lacks_streams:
-            listed = loose.objects(welcome.payload.get("active_streams"))
+            listed = untrusted.objects(welcome.payload.get("active_streams"))
             self._next(kinds.STREAM_LISTED, listed[-1].get("stream_id") if listed else None)
         if self._view.lacks_participants:
             self._next(kinds.PARTICIPANT_LISTED, None)
@@ -43,7 +43,7 @@ class Pages:
         """What must have happened since the state before the welcome."""
         if self._awaited.get(page.kind, "") not in page.correlation_id:
             return []
-        after = loose.text(page.payload.get("next"))
+        after = untrusted.text(page.payload.get("next"))
         found = self._view.listed(page, is_last=after is None)
         if after is not None:
             self._next(page.kind, after)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mewstream.client.queue import BoundedQueue, FrameQueue
+from mewstream.protocol import frames
 
 if TYPE_CHECKING:
     from mewstream.client.errors import ConnectionClosed
@@ -88,10 +89,10 @@ class Routes:
     # -- what comes -----------------------------------------------------------------------------------
 
     def frame(self, message: bytes, is_text: bool, has_positions: bool) -> None:
-        """The first raw frame of a run. The id ends at the first ``|`` or ``#``."""
-        end = message.find(b"|" if has_positions else b"#", 1)
-        self.hot_head = message[: end + 1] if end > 0 else _NEVER
-        self.hot_queues = self._streams.get(message[1:end], ()) + self._everything
+        """The first raw frame of a run of frames of one stream."""
+        prefix = frames.stream_prefix(message, has_positions=has_positions)
+        self.hot_head = prefix or _NEVER
+        self.hot_queues = self._streams.get(prefix[1:-1], ()) + self._everything
         for queue in self.hot_queues:
             queue.put(message if is_text else (message,))
 

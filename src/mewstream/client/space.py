@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mewstream.client import events as told
-from mewstream.client import loose, messages
-from mewstream.client.acknowledging import Acknowledgements
+from mewstream.client import messages, untrusted
+from mewstream.client.acknowledgements import Acknowledgements
 from mewstream.client.backoff import Backoff
 from mewstream.client.errors import ConnectionClosed, McpError, RequestTimeout, refusal
 from mewstream.client.format import Format
 from mewstream.client.inbox import Inbox
-from mewstream.client.joining import Door
+from mewstream.client.joining import Joiner
 from mewstream.client.link import Link
 from mewstream.client.mcp import Handler, Tools, result_of
 from mewstream.client.messages import Message
@@ -25,6 +25,7 @@ from mewstream.client.stream import Opening, Stream
 from mewstream.client.subscription import Events, Subscription
 from mewstream.client.view import Participants, Streams, View
 from mewstream.protocol import kinds
+from mewstream.protocol.close_codes import NORMAL
 from mewstream.protocol.errors import AlreadyExists, InvalidOperation, MewError
 
 if TYPE_CHECKING:
@@ -56,13 +57,13 @@ class Space:
     """Made by :func:`connect`. Everything that reads is a live view or an ``async for``; everything
     that acts waits until the gateway has said yes, and raises what it said otherwise."""
 
-    def __init__(self, door: Door, *, reconnect: Backoff | None, request_timeout: float) -> None:
-        self._name = door.space
+    def __init__(self, joiner: Joiner, *, reconnect: Backoff | None, request_timeout: float) -> None:
+        self._name = joiner.space
         self._request_timeout = request_timeout
         self._tools = Tools(self)
-        view = View(door.participant or "", lambda described: Stream(self, described))
+        view = View(joiner.participant or "", lambda described: Stream(self, described))
         self._inbox = Inbox(view, self._tools, Acknowledgements(self))
-        self._link = self._inbox.link = Link(door, self._inbox, reconnect=reconnect, timeout=request_timeout)
+        self._link = self._inbox.link = Link(joiner, self._inbox, reconnect=reconnect, timeout=request_timeout)
         self._view = self._inbox.view
         self._calls = self._inbox.calls
 
@@ -114,7 +115,7 @@ class Space:
     def error(self) -> ConnectionClosed | None:
         """Why it has ended, where we did not end it ourselves."""
         error = self._link.error
-        return None if error is None or error.code == 1000 else error
+        return None if error is None or error.code == NORMAL else error
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "connected" if self.is_connected else "reconnecting"
@@ -353,11 +354,11 @@ class Space:
         if status in (AlreadyExists.code, "error"):  # of gateways that say no error beside it
             code = AlreadyExists.code if status == AlreadyExists.code else InvalidOperation.code
             raise refusal({"message": f"{participant} could not be invited", "error": code, **answer})
-        token = loose.text(answer.get("token"))
+        token = untrusted.text(answer.get("token"))
         if not token:
             raise AlreadyExists(f"{participant} was invited before and has come: its token is not told again")
-        id = loose.text(answer.get("participant_id")) or participant
-        return Invitation(id, token, loose.text(answer.get("connection_url")))
+        id = untrusted.text(answer.get("participant_id")) or participant
+        return Invitation(id, token, untrusted.text(answer.get("connection_url")))
 
     async def kick(self, participant: str, *, reason: str | None = None) -> None:
         await self._call(kinds.KICK, _some(participant_id=participant, reason=reason))
@@ -424,8 +425,8 @@ class Space:
 
     def _opened(self, answer: Message) -> Stream:
         """The stream that answers a request: known already, unless somebody was quick to end it."""
-        described = loose.as_object(answer.payload.get("stream", answer.payload))
-        id = loose.text(described.get("stream_id"))
+        described = untrusted.as_object(answer.payload.get("stream", answer.payload))
+        id = untrusted.text(described.get("stream_id"))
         if id is None:
             raise MewError("the gateway answered without the id of the stream: it speaks another protocol")
         return self.streams.get(id) or Stream(self, described)

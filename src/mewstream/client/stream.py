@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mewstream.client import loose, messages
-from mewstream.client.confirming import Tally
+from mewstream.client import messages, untrusted
+from mewstream.client.confirmations import Tally
 from mewstream.client.errors import FramesUnconfirmed, RequestTimeout
 from mewstream.client.format import Format, format_of
 from mewstream.client.subscription import Subscription
-from mewstream.protocol import kinds
+from mewstream.protocol import frames, kinds
 from mewstream.protocol.errors import (
     FormatRequired,
     FormatViolation,
@@ -59,7 +59,7 @@ class Stream:
         self._refusal: PeerError | None = None
         self._opened_by: set[str] = set()
         """Ids of the messages that opened it, by which a close may name it."""
-        self._wire_id = f"#{self._id}#".encode("utf-8", "replace")
+        self._wire_id = frames.frame(self._id, b"")
 
     # -- what is known ----------------------------------------------------------------------------
 
@@ -69,17 +69,17 @@ class Stream:
 
     @property
     def owner(self) -> str:
-        return loose.text(self._described.get("owner")) or ""
+        return untrusted.text(self._described.get("owner")) or ""
 
     @property
     def authorized_writers(self) -> list[str]:
-        return loose.texts(self._described.get("authorized_writers"))
+        return untrusted.texts(self._described.get("authorized_writers"))
 
     @property
     def authorized_readers(self) -> list[str] | None:
         """None: everyone reads."""
         readers = self._described.get("authorized_readers")
-        return None if readers is None else loose.texts(readers)
+        return None if readers is None else untrusted.texts(readers)
 
     @property
     def owner_connected(self) -> bool:
@@ -100,25 +100,25 @@ class Stream:
 
     @property
     def alias(self) -> str | None:
-        return loose.text(self._described.get("alias"))
+        return untrusted.text(self._described.get("alias"))
 
     @property
     def namespace(self) -> str | None:
-        return loose.text(self._described.get("namespace"))
+        return untrusted.text(self._described.get("namespace"))
 
     @property
     def created(self) -> str | None:
-        return loose.text(self._described.get("created"))
+        return untrusted.text(self._described.get("created"))
 
     @property
     def formats(self) -> list[Format]:
         """What its frames may be; empty where it does not say."""
-        return [format_of(each) for each in loose.objects(self._described.get("formats"))]
+        return [format_of(each) for each in untrusted.objects(self._described.get("formats"))]
 
     @property
     def conditions(self) -> dict[str, Any]:
         """Of the writers whose right is conditional."""
-        return dict(loose.as_object(self._described.get("conditions")))
+        return dict(untrusted.as_object(self._described.get("conditions")))
 
     @property
     def is_announced(self) -> bool:
@@ -127,11 +127,11 @@ class Stream:
 
     @property
     def description(self) -> str | None:
-        return loose.text(self._described.get("description"))
+        return untrusted.text(self._described.get("description"))
 
     @property
     def content_type(self) -> str | None:
-        return loose.text(self._described.get("content_type"))
+        return untrusted.text(self._described.get("content_type"))
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -342,7 +342,7 @@ class Stream:
     def _update(self, **fields: Any) -> None:
         self._described = {**self._described, **fields}
         writers = self._described.get("authorized_writers")
-        self._writers = None if writers is None else frozenset(loose.texts(writers))
+        self._writers = None if writers is None else frozenset(untrusted.texts(writers))
 
     def _describe_again(self, described: dict[str, Any]) -> None:
         self._described = described

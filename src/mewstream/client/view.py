@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mewstream.client import events, loose
+from mewstream.client import events, untrusted
 from mewstream.client.errors import refusal
 from mewstream.client.messages import Message
 from mewstream.client.stream import Stream
@@ -97,24 +97,24 @@ class View:
         """The state at one position. The answer is what must have happened since the state before it,
         unless ``is_told_more``: the messages that say so are still to come."""
         payload = message.payload
-        you = loose.as_object(payload.get("you"))
-        self.me = loose.text(you.get("id")) or self.me
-        self.capabilities = loose.as_list(you.get("capabilities"))
-        self.seq = loose.number(payload.get("seq")) or message.seq
-        self.lacks_participants = loose.number(payload.get("participants_total")) is not None
-        self.lacks_streams = loose.number(payload.get("active_streams_total")) is not None
-        found = self._meet(loose.objects(payload.get("participants")), message)
+        you = untrusted.as_object(payload.get("you"))
+        self.me = untrusted.text(you.get("id")) or self.me
+        self.capabilities = untrusted.as_list(you.get("capabilities"))
+        self.seq = untrusted.number(payload.get("seq")) or message.seq
+        self.lacks_participants = untrusted.number(payload.get("participants_total")) is not None
+        self.lacks_streams = untrusted.number(payload.get("active_streams_total")) is not None
+        found = self._meet(untrusted.objects(payload.get("participants")), message)
         self.tells_streams = "active_streams" in payload
         if self.tells_streams:
-            found += self._find_streams(loose.objects(payload["active_streams"]), message, is_told_more)
+            found += self._find_streams(untrusted.objects(payload["active_streams"]), message, is_told_more)
         return [] if is_told_more else found
 
     def _meet(self, described: list[dict[str, Any]], message: Message) -> list[events.Event]:
         before = self.participants._present
         present = {
-            id: Participant(id, loose.as_list(each.get("capabilities")))
+            id: Participant(id, untrusted.as_list(each.get("capabilities")))
             for each in described
-            if (id := loose.text(each.get("id")))
+            if (id := untrusted.text(each.get("id")))
         }
         gone = {id: participant for id, participant in before.items() if id not in present}
         found: list[events.Event] = []
@@ -133,7 +133,7 @@ class View:
         self, described: list[dict[str, Any]], message: Message, is_told_more: bool
     ) -> list[events.Event]:
         found: list[events.Event] = []
-        open_now = {id: each for each in described if (id := loose.text(each.get("stream_id")))}
+        open_now = {id: each for each in described if (id := untrusted.text(each.get("stream_id")))}
         self._past = {}
         self._unlisted = {id for id in self.streams if id not in open_now} if self.lacks_streams else set()
         for id in self.streams:
@@ -152,10 +152,10 @@ class View:
     def listed(self, page: Message, *, is_last: bool) -> list[events.Event]:
         """A page of what the welcome had no room for. With the last one it is known who and what is gone."""
         if page.kind == kinds.PARTICIPANT_LISTED:
-            return self._meet_more(loose.objects(page.payload.get("participants")), page, is_last)
+            return self._meet_more(untrusted.objects(page.payload.get("participants")), page, is_last)
         found: list[events.Event] = []
-        for each in loose.objects(page.payload.get("streams")):
-            id = loose.text(each.get("stream_id"))
+        for each in untrusted.objects(page.payload.get("streams")):
+            id = untrusted.text(each.get("stream_id"))
             if id:
                 is_new = id not in self.streams
                 stream = self.stream(each)
@@ -171,7 +171,7 @@ class View:
         found: list[events.Event] = []
         present = self.participants._present
         for each in described:
-            id, capabilities = loose.text(each.get("id")), loose.as_list(each.get("capabilities"))
+            id, capabilities = untrusted.text(each.get("id")), untrusted.as_list(each.get("capabilities"))
             if id:
                 self._unmet.discard(id)
                 if id not in present:
@@ -220,8 +220,8 @@ class View:
     # -- one method for each kind -------------------------------------------------------------------
 
     def _presence(self, message: Message, is_history: bool) -> events.Event | None:
-        who = loose.as_object(message.payload.get("participant"))
-        id, capabilities = loose.text(who.get("id")), loose.as_list(who.get("capabilities"))
+        who = untrusted.as_object(message.payload.get("participant"))
+        id, capabilities = untrusted.text(who.get("id")), untrusted.as_list(who.get("capabilities"))
         if not id:
             return None
         match message.payload.get("event"):
@@ -236,7 +236,7 @@ class View:
                     self._owner_is_here(id, False)
                 return events.Left(id, message=message)
             case "invited":
-                return events.Invited(id, loose.text(message.payload.get("by")) or "", message=message)
+                return events.Invited(id, untrusted.text(message.payload.get("by")) or "", message=message)
         return events.Received(message.kind, message.sender, message=message)
 
     def _owner_is_here(self, owner: str, is_here: bool) -> None:
@@ -245,8 +245,8 @@ class View:
                 stream._update(owner_connected=is_here)
 
     def _opened(self, message: Message, is_history: bool) -> events.Event | None:
-        described = loose.as_object(message.payload.get("stream", message.payload))
-        id = loose.text(described.get("stream_id"))
+        described = untrusted.as_object(message.payload.get("stream", message.payload))
+        id = untrusted.text(described.get("stream_id"))
         if not id:
             return None
         if "owner" not in described and len(message.to) == 1:
@@ -269,7 +269,7 @@ class View:
     def _closed(self, message: Message, is_history: bool) -> events.Event:
         id = message.stream_id or self._correlated(message)
         how = _ENDINGS[message.kind]
-        reason = loose.text(message.payload.get("reason")) or loose.text(message.payload.get("message"))
+        reason = untrusted.text(message.payload.get("reason")) or untrusted.text(message.payload.get("message"))
         if is_history and id not in self._unlisted:
             past = self._past.pop(id, None)
             if past is not None and id not in self.streams:
@@ -286,8 +286,8 @@ class View:
 
     def _right(self, message: Message, is_history: bool) -> events.Event:
         payload = message.payload
-        id, participant = message.stream_id, loose.text(payload.get("participant_id")) or ""
-        given = loose.as_object(payload.get("conditions")) or None
+        id, participant = message.stream_id, untrusted.text(payload.get("participant_id")) or ""
+        given = untrusted.as_object(payload.get("conditions")) or None
         stream = self.streams.get(id)
         if stream is not None and not is_history:
             told: dict[str, Any] = {key: payload[key] for key in _RIGHTS if key in payload}
@@ -298,7 +298,7 @@ class View:
                     conditions[participant] = given
                 told["conditions"] = conditions
             stream._update(**told)
-        by, reason = loose.text(payload.get("by")), loose.text(payload.get("reason"))
+        by, reason = untrusted.text(payload.get("by")), untrusted.text(payload.get("reason"))
         if message.kind == kinds.WRITE_GRANTED:
             return events.WriteGranted(id, participant, by, reason, given, message=message)
         kind = {
@@ -310,7 +310,7 @@ class View:
 
     def _transferred(self, message: Message, is_history: bool) -> events.Event:
         payload = message.payload
-        id, new_owner = message.stream_id, loose.text(payload.get("new_owner")) or ""
+        id, new_owner = message.stream_id, untrusted.text(payload.get("new_owner")) or ""
         stream = self.streams.get(id)
         if stream is not None and not is_history:
             conditions = stream.conditions
@@ -321,10 +321,10 @@ class View:
             stream._update(**told)
         return events.OwnershipTransferred(
             id,
-            loose.text(payload.get("previous_owner")) or "",
+            untrusted.text(payload.get("previous_owner")) or "",
             new_owner,
-            loose.text(payload.get("by")),
-            loose.text(payload.get("reason")),
+            untrusted.text(payload.get("by")),
+            untrusted.text(payload.get("reason")),
             message=message,
         )
 
@@ -336,35 +336,35 @@ class View:
         if payload.get("notice") == "frames_dropped":
             return events.Gap(
                 message.stream_id,
-                loose.number(payload.get("count")),
+                untrusted.number(payload.get("count")),
                 "the gateway dropped them: this reader was too slow",
                 message=message,
             )
         return events.Received(message.kind, message.sender, message=message)
 
     def _chat(self, message: Message, is_history: bool) -> events.Event:
-        return events.Chat(message.sender, loose.text(message.payload.get("text")) or "", message=message)
+        return events.Chat(message.sender, untrusted.text(message.payload.get("text")) or "", message=message)
 
     def _request(self, message: Message, is_history: bool) -> events.Event:
         payload = message.payload
-        method = loose.text(payload.get("method")) or ""
+        method = untrusted.text(payload.get("method")) or ""
         return events.Requested(message.sender, method, payload.get("params"), message.to, message=message)
 
     def _proposal(self, message: Message, is_history: bool) -> events.Event:
         payload = message.payload
-        method = loose.text(payload.get("method")) or ""
+        method = untrusted.text(payload.get("method")) or ""
         return events.Proposed(message.id, message.sender, method, payload.get("params"), message.to, message=message)
 
     def _withdrawn(self, message: Message, is_history: bool) -> events.Event:
         proposal = next(iter(message.correlation_id), "")
         return events.ProposalWithdrawn(
-            proposal, message.sender, loose.text(message.payload.get("reason")), message=message
+            proposal, message.sender, untrusted.text(message.payload.get("reason")), message=message
         )
 
     def _declined(self, message: Message, is_history: bool) -> events.Event:
         proposal = next(iter(message.correlation_id), "")
         return events.ProposalDeclined(
-            proposal, message.sender, loose.text(message.payload.get("reason")), message=message
+            proposal, message.sender, untrusted.text(message.payload.get("reason")), message=message
         )
 
 

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from mewstream.gateway import invitations
 from mewstream.gateway.clock import JUMP, MachineClock, SpaceClock
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, FrameParcel, Outbox, Parcel
@@ -34,6 +33,7 @@ from mewstream.gateway.resume import CannotResume, Epochs, Missed, Viewer, tell_
 from mewstream.gateway.welcomes import Welcomes
 from mewstream.gateway.wsframes import header
 from mewstream.protocol import commands, frames, kinds
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError

@@ -77,7 +77,7 @@ class Inbox:
             # It holds a token: for whoever invited, and for no event.
             self.calls.received(message)
             return
-        if self.link.has_seen(message) and self.calls.is_about_repeated(message):
+        if self.link.has_seen(message) and self.calls.answers_repeated(message):
             self.calls.received(message)
             return
         event = self.view.apply(message)
@@ -94,7 +94,7 @@ class Inbox:
         found = self.pages.received(page)
         for stream in untrusted.objects(page.payload.get("streams")):
             if id := untrusted.text(stream.get("stream_id")):
-                self.routes.opened(id, untrusted.text(stream.get("alias")))
+                self.routes.stream_opened(id, untrusted.text(stream.get("alias")))
         self._tell(found)
 
     def _blame_largest(self, error: PeerError) -> bool:
@@ -110,15 +110,15 @@ class Inbox:
         return False
 
     def welcomed(self, welcome: Message, resume: Resume | None) -> None:
-        self.routes.forget_run()
+        self.routes.end_run()
         found = self.view.welcome(welcome, is_told_more=resume is not None and resume.recovered)
         for stream in self.view.streams.values():
-            self.routes.opened(stream.id, stream.alias)
+            self.routes.stream_opened(stream.id, stream.alias)
         self.pages.welcomed(welcome, is_news=resume is not None and not resume.recovered)
         if resume is None:
             return
         if not resume.recovered:
-            self.routes.lost_track()
+            self.routes.frames_lost()
             self._tell([told.Gap(None, None, resume.reason or "")])
         self._tell([*found, told.Resumed(resume.recovered, resume.reason, resume.unconfirmed)])
         self._ask_again()
@@ -159,18 +159,18 @@ class Inbox:
         """What an event means for those who read and write streams, and for our tools."""
         match event:
             case told.StreamOpened(stream=id, handle=stream):
-                self.routes.opened(id, stream.alias)
+                self.routes.stream_opened(id, stream.alias)
                 if self._abandoned and event.message is not None:
                     self._close_abandoned(id, event.message)
             case told.StreamClosed(stream=id):
-                self.routes.ended(id)
+                self.routes.stream_ended(id)
             case told.Refused(error=error):
                 refused = self.view.streams.get(untrusted.text(error.details.get("stream_id")) or "")
                 if refused is not None:
                     refused._refused(error)
             case told.Gap(stream=id, count=count, message=notice) if id is not None and notice is not None:
                 first = untrusted.number(notice.payload.get("first_seq"))
-                self.routes.dropped(id, count or 1, first or 0)
+                self.routes.frames_dropped(id, count or 1, first or 0)
             case told.Requested():
                 self._tools.received(event)
 

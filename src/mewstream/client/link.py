@@ -197,9 +197,9 @@ class Link:
 
     def message_received(self, message: bytes, is_text: bool) -> None:
         routes = self._routes
-        if message.startswith(routes.hot_head):
+        if message.startswith(routes.run_prefix):
             self._last_frame = message
-            for queue in routes.hot_queues:
+            for queue in routes.run_queues:
                 queue.put(message if is_text else (message,))
             return
         if message.startswith(b"#"):

@@ -242,7 +242,7 @@ class Space:
         if self._link.error is not None:
             queue.end(self.error)
             return Events(queue, lambda: None)
-        return Events(queue, self._inbox.routes.add_feed(queue))
+        return Events(queue, self._inbox.routes.add_events(queue))
 
     # -- messages -----------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class Space:
 
     def has_sent(self, id: str) -> bool:
         """Whether the message of this id was sent here, and not by another program under the same name."""
-        return self._calls.has_made(id)
+        return self._calls.is_own(id)
 
     async def chat(self, text: str, *, to: str | Sequence[str] | None = None) -> Message:
         return await self._call(kinds.CHAT, {"text": text}, to=to)

@@ -94,7 +94,7 @@ class Subscription(_Feed[FrameEntry, Frame]):
         queue = self._queue
         entries = queue.entries
         while entries or await queue.wait():
-            if queue.is_calm and type(entries[0]) is bytes:
+            if queue.is_simple and type(entries[0]) is bytes:
                 yield Frame(entries.popleft())  # type: ignore[arg-type]
             else:
                 yield self._take()

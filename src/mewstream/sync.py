@@ -432,7 +432,7 @@ class Space:
             enforce_formats=enforce_formats,
             **fields,
         )
-        return Stream(self._loop, self._loop.run(opening._open()))
+        return Stream(self._loop, self._loop.run(opening.make()))
 
     def announce(
         self,
@@ -462,7 +462,7 @@ class Space:
             enforce_formats=enforce_formats,
             **fields,
         )
-        return Stream(self._loop, self._loop.run(opening._open()))
+        return Stream(self._loop, self._loop.run(opening.make()))
 
     def stream(self, name: str, *, timeout: float | None = None) -> Stream:
         return Stream(self._loop, self._loop.run(self._space.stream(name, timeout=timeout)))

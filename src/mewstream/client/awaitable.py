@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=AbstractAsyncContextManager[Any])
 
 
-class Awaitable(Generic[T]):
+class AwaitableContext(Generic[T]):
     """``await`` gives what ``make`` returns; ``async with`` gives the same, and leaves it at the end of the block."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from mewstream.client.errors import refusal
 from mewstream.client.messages import Message
@@ -13,18 +14,14 @@ from mewstream.protocol import kinds
 from mewstream.protocol.errors import MewError
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Call:
-    __slots__ = ("answer", "answerers", "body", "future")
-
-    def __init__(
-        self, body: bytes, answer: str | None, answerers: Collection[str], future: asyncio.Future[Message]
-    ) -> None:
-        self.body = body
-        self.answer = answer
-        """The kind of message that answers it; None where that is our own message, relayed by the gateway."""
-        self.answerers = answerers
-        """Whose answer counts. Everyone sees the id of a request and could answer in another's place."""
-        self.future = future
+    body: bytes
+    answer: str | None
+    """The kind of message that answers it; None where that is our own message, relayed by the gateway."""
+    answerers: Collection[str]
+    """Whose answer counts. Everyone sees the id of a request and could answer in another's place."""
+    future: asyncio.Future[Message]
 
     def fail(self, error: MewError) -> None:
         if not self.future.done():

@@ -7,6 +7,7 @@ answers for the earlier ones too.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from mewstream.client.errors import FramesUnconfirmed
 from mewstream.protocol.frames import RECORDED_PING
@@ -15,19 +16,18 @@ from mewstream.protocol.frames import RECORDED_PING
 SMALL_BYTES = 64 << 10
 
 
+@dataclass(slots=True, eq=False)
 class Tally:
     """Counts the frames of one stream, or of all."""
 
-    __slots__ = ("confirmed", "largest", "sent", "unsure", "why")
-
-    def __init__(self) -> None:
-        self.sent = self.confirmed = 0
-        self.unsure = 0
-        """How many were sent on a connection that was lost before it confirmed them, and are not reported yet."""
-        self.largest = 0
-        """The size of the largest unconfirmed message; 0 where all are at most ``SMALL_BYTES``."""
-        self.why = ""
-        """Why that connection was lost."""
+    sent: int = 0
+    confirmed: int = 0
+    unsure: int = 0
+    """How many were sent on a connection that was lost before it confirmed them, and are not reported yet."""
+    largest: int = 0
+    """The size of the largest unconfirmed message; 0 where all are at most ``SMALL_BYTES``."""
+    why: str = ""
+    """Why that connection was lost."""
 
     def report(self) -> None:
         """Raise :class:`FramesUnconfirmed` where frames are unsure, once for each."""

@@ -207,21 +207,13 @@ async def _retrieve(transport: WSTransport) -> None:
 async def open_connection(
     url: str, receiver: Callable[[Connection], Receiver], *, ssl_context: ssl.SSLContext | None, timeout: float
 ) -> Connection:
-    """Connect and upgrade to a WebSocket.
-
-    Raises :class:`JoinRefused` where the gateway refuses us already (HTTP 401 or 403), and :class:`ConnectError` for
-    everything else that may be better next time.
-    """
-    made: list[Connection] = []
-
-    def make() -> Connection:
-        made.append(Connection(receiver))
-        return made[0]
-
+    """Connect and upgrade to a WebSocket. Raises :class:`JoinRefused` where the gateway refuses us already (HTTP 401
+    or 403), and :class:`ConnectError` for everything that may be better next time."""
+    connection = Connection(receiver)
     try:
         async with asyncio.timeout(timeout):
             await ws_connect(
-                make,
+                lambda: connection,
                 url,
                 ssl_context=ssl_context,
                 websocket_handshake_timeout=timeout,
@@ -248,12 +240,11 @@ async def open_connection(
     except WSError as error:
         raise ConnectError(f"{_shown(url)} did not accept a WebSocket: {error}") from None
     except BaseException:
-        for connection in made:
-            connection.abort()
+        connection.abort()
         raise
-    if not made or not made[0].is_open:
+    if not connection.is_open:
         raise ConnectError(f"{_shown(url)} closed the connection at once. Is it a gateway?")
-    return made[0]
+    return connection
 
 
 def _tls_reason(error: ssl.SSLError) -> str:

@@ -1,4 +1,4 @@
-"""A frame of a stream, as a subscriber gets it."""
+"""A frame of a stream, as a subscription gives it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ T = TypeVar("T")
 
 
 class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """``is_text`` tells a text frame from a binary one. ``sequence`` is the writer's own number, which
-    only ``stream/data`` has.
+    """One frame. ``is_text`` tells a text frame from a binary one. ``sequence`` is the writer's own number, which
+    only ``stream/data`` has, and ``format_id`` its format.
 
-    ``gap`` is how many frames are missing right before this one: dropped here because the reader was
-    too slow, dropped by the gateway, skipped by the writer, or lost while there was no connection
-    (where nobody knows how many, it is 1).
+    ``gap`` is how many frames are missing right before this one: dropped here because the reader was too slow,
+    dropped by the gateway, skipped by the writer, or lost while there was no connection. It is 1 where frames are
+    missing and nobody knows how many.
     """
 
-    # As it came; a reader that skips a frame does not pay for taking it apart.
+    # The frame as it was received: a reader that skips it does not pay for parsing it.
     _message: bytes
     is_text: bool = True
     gap: int = 0
@@ -53,6 +53,7 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def text(self) -> str:
+        """The data as text. Raises UnicodeDecodeError where it is not UTF-8."""
         return self.data.decode()
 
     @overload
@@ -62,8 +63,8 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
     def json(self, type: builtins.type[T]) -> T: ...
 
     def json(self, type: Any = Any) -> Any:
-        """The data as JSON; ``type`` may be anything that msgspec decodes into, such as a dataclass.
-        Raises :class:`FormatViolation` where it is not that."""
+        """Decode the data as JSON, into ``type`` where that is given: anything that msgspec decodes into, such as a
+        dataclass. Raises :class:`FormatViolation` where the data is something else."""
         try:
             return msgspec.json.decode(self.data, type=type)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

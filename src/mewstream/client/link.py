@@ -84,6 +84,7 @@ class Link:
 
     @property
     def is_connected(self) -> bool:
+        """Whether there is a connection, even one that is being drained."""
         return self.state is not State.GONE and self._connection is not None
 
     @property
@@ -148,11 +149,9 @@ class Link:
         connection.send(message, is_text=is_text)
 
     async def round_trip(self, tally: Tally | None = None) -> None:
-        """Wait until the gateway has recorded everything sent so far, over as many connections as it takes.
-
-        Raises :class:`FramesUnconfirmed` where frames of ``tally`` were unconfirmed when a connection was lost,
-        :class:`RequestTimeout` where the gateway does not answer in time, and :class:`ConnectionClosed`.
-        """
+        """Wait until the gateway has recorded everything sent so far, over as many connections as it takes. Raises
+        :class:`FramesUnconfirmed` where frames of ``tally`` were unconfirmed when a connection was lost,
+        :class:`RequestTimeout` where the gateway does not answer in time, and :class:`ConnectionClosed`."""
         try:
             async with asyncio.timeout(self._timeout):
                 while True:

@@ -37,22 +37,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         return str(id) if id else ""
 
 
-class _LenientMessage(msgspec.Struct):
-    """What other gateways may send: one text where we expect a list, and null for what is left out."""
-
-    kind: str
-    id: str | None = None
-    ts: str | None = None
-    sender: str | None = msgspec.field(name="from", default=None)
-    to: list[str] | str | None = None
-    correlation_id: list[str] | str | None = None
-    context: Any = None
-    payload: dict[str, Any] | None = None
-    seq: int | None = None
-
-
 _decode = msgspec.json.Decoder(Message).decode
-_decode_leniently = msgspec.json.Decoder(_LenientMessage).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -61,22 +46,19 @@ def parse(data: bytes) -> Message | None:
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
+        return _parse_leniently(data)
+
+
+def _parse_leniently(data: bytes) -> Message | None:
+    """Other gateways may send one text where we expect a list, and null for what is left out."""
     try:
-        found = _decode_leniently(data)
+        fields = without_none(**msgspec.json.decode(data, type=dict[str, Any]))
+        for key in ("to", "correlation_id"):
+            if isinstance(fields.get(key), str):
+                fields[key] = [fields[key]]
+        return msgspec.convert(fields, Message)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return Message(
-        kind=found.kind,
-        id=found.id or "",
-        ts=found.ts or "",
-        sender=found.sender or "",
-        to=names(found.to) or [],
-        correlation_id=names(found.correlation_id) or [],
-        context=found.context,
-        payload=found.payload or {},
-        seq=found.seq,
-    )
 
 
 def encode(
@@ -98,6 +80,11 @@ def encode(
         fields["context"] = context
     fields["payload"] = payload
     return _encode(fields)
+
+
+def without_none(**fields: Any) -> dict[str, Any]:
+    """The fields that are not None."""
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def names(to: str | Sequence[str] | None) -> list[str] | None:

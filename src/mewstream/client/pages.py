@@ -13,11 +13,8 @@ from mewstream.protocol import kinds
 
 
 class Pages:
-    """``post`` sends a message and returns its id.
-
-    A page is the state at its own place among the messages: it contains what was sent before it, and not what is
-    sent after it.
-    """
+    """``post`` sends a message and returns its id. A page is the state at its own place among the messages: it
+    contains what was sent before it, and not what is sent after it."""
 
     def __init__(self, view: View, post: Callable[[str, dict[str, Any]], str]) -> None:
         self._view = view

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from mewstream.client.errors import ConnectionClosed
 from mewstream.client.frame import sequence_of
@@ -14,6 +14,7 @@ from mewstream.client.messages import Message
 T = TypeVar("T")
 
 OnSlow = Literal["drop-oldest", "latest", "pause"]
+Hold = Callable[[object], None]
 
 #: A text frame, a binary one, or a ``stream/data`` envelope.
 FrameEntry = bytes | tuple[bytes] | Message
@@ -23,14 +24,11 @@ _NUMBERED_WRITERS = 10_000
 _JUMPS = 64
 
 
-class _AfterGap(Generic[T]):
+class _AfterGap(NamedTuple, Generic[T]):
     """An entry, and how many are missing right before it."""
 
-    __slots__ = ("entry", "gap")
-
-    def __init__(self, entry: T, gap: int) -> None:
-        self.entry = entry
-        self.gap = gap
+    entry: T
+    gap: int
 
 
 class BoundedQueue(Generic[T]):
@@ -48,8 +46,8 @@ class BoundedQueue(Generic[T]):
         limit: int,
         on_slow: OnSlow = "drop-oldest",
         *,
-        hold: Callable[[object], None] | None = None,
-        release: Callable[[object], None] | None = None,
+        hold: Hold | None = None,
+        release: Hold | None = None,
     ) -> None:
         if limit < 1:
             raise ValueError(f"a queue holds at least 1, not {limit}")
@@ -178,14 +176,7 @@ class FrameQueue(BoundedQueue[FrameEntry]):
 
     __slots__ = ("_jumps", "_sequences")
 
-    def __init__(
-        self,
-        limit: int,
-        on_slow: OnSlow,
-        *,
-        hold: Callable[[object], None],
-        release: Callable[[object], None],
-    ) -> None:
+    def __init__(self, limit: int, on_slow: OnSlow, *, hold: Hold, release: Hold) -> None:
         super().__init__(limit, on_slow, hold=hold, release=release)
         self._sequences: dict[tuple[str, str], int] = {}
         self._jumps: deque[tuple[str, int, int]] = deque(maxlen=_JUMPS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,6 +13,8 @@ from mewstream.client.messages import Message
 from mewstream.client.stream import Stream
 from mewstream.protocol import kinds
 
+T = TypeVar("T")
+
 
 class Participant(msgspec.Struct, frozen=True):
     """Somebody who is in the space. ``capabilities`` are those at the time of joining."""
@@ -21,51 +23,46 @@ class Participant(msgspec.Struct, frozen=True):
     capabilities: list[Any] = []
 
 
-class Participants(Mapping[str, Participant]):
-    """The other participants by id, kept up to date as they join and leave."""
+class _LiveMapping(Mapping[str, T]):
+    """A view that changes under its reader: whoever iterates gets what was in it at the beginning."""
 
     def __init__(self) -> None:
-        self._present: dict[str, Participant] = {}
+        self._by_id: dict[str, T] = {}
 
-    def __getitem__(self, id: str) -> Participant:
-        return self._present[id]
+    def __getitem__(self, id: str) -> T:
+        return self._by_id[id]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(tuple(self._present))
+        return iter(tuple(self._by_id))
 
     def __len__(self) -> int:
-        return len(self._present)
+        return len(self._by_id)
 
     def __repr__(self) -> str:
-        return f"Participants({', '.join(self._present)})"
+        return f"{type(self).__name__}({', '.join(self._by_id)})"
 
 
-class Streams(Mapping[str, Stream]):
+class Participants(_LiveMapping[Participant]):
+    """The other participants by id, kept up to date as they join and leave."""
+
+
+class Streams(_LiveMapping[Stream]):
     """The open streams by id, kept up to date. They can be looked up by alias too."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Stream] = {}
+        super().__init__()
         self._aliases: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> Stream:
-        return self._open[self._aliases.get(name, name)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(tuple(self._open))
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def __repr__(self) -> str:
-        return f"Streams({', '.join(self._open)})"
+        return self._by_id[self._aliases.get(name, name)]
 
     def _add(self, stream: Stream) -> None:
-        self._open[stream.id] = stream
+        self._by_id[stream.id] = stream
         if stream.alias is not None:
             self._aliases[stream.alias] = stream.id
 
     def _remove(self, id: str) -> Stream | None:
-        stream = self._open.pop(id, None)
+        stream = self._by_id.pop(id, None)
         if stream is not None and stream.alias is not None and self._aliases.get(stream.alias) == id:
             del self._aliases[stream.alias]
         return stream
@@ -131,11 +128,11 @@ class View:
                 self._unlisted_participants.discard(id)
                 if id not in self.participants:
                     found.append(events.Joined(id, capabilities, message=message))
-                self.participants._present[id] = Participant(id, capabilities)
+                self.participants._by_id[id] = Participant(id, capabilities)
         return found
 
     def _remove_participants(self, ids: Iterable[str], message: Message) -> list[events.Event]:
-        present = self.participants._present
+        present = self.participants._by_id
         return [events.Left(id, message=message) for id in ids if present.pop(id, None) is not None]
 
     def _set_streams(
@@ -186,12 +183,12 @@ class View:
         """The stream of a description: the same object for as long as the stream is open."""
         id = described["stream_id"]
         self._unlisted_streams.discard(id)
-        stream = self.streams._open.get(id) or self._replayed.get(id)
+        stream = self.streams._by_id.get(id) or self._replayed.get(id)
         if stream is None or not stream.is_open:
             stream = self._make_stream(described)
         else:
             stream._describe_again(described)
-        if id not in self.streams._open:
+        if id not in self.streams._by_id:
             self.streams._add(stream)
         return stream
 
@@ -224,12 +221,12 @@ class View:
         match message.payload.get("event"):
             case "join":
                 if not is_replay and id != self.me:
-                    self.participants._present[id] = Participant(id, capabilities)
+                    self.participants._by_id[id] = Participant(id, capabilities)
                     self._set_owner_connected(id, True)
                 return events.Joined(id, capabilities, message=message)
             case "leave":
                 if not is_replay:
-                    self.participants._present.pop(id, None)
+                    self.participants._by_id.pop(id, None)
                     self._set_owner_connected(id, False)
                 return events.Left(id, message=message)
             case "invited":
@@ -249,7 +246,7 @@ class View:
         if "owner" not in described and len(message.to) == 1:
             described = {**described, "owner": message.to[0]}
         if is_replay:
-            known = self.streams._open.get(id) or self._replayed.get(id)
+            known = self.streams._by_id.get(id) or self._replayed.get(id)
             stream = self._replayed[id] = known or self._make_stream(described)
         else:
             stream = self.stream(described)
@@ -276,7 +273,7 @@ class View:
 
     def _correlated(self, message: Message) -> str:
         """The stream of a close that names the request which opened it, or the answer to that; else empty."""
-        for id, stream in (self.streams._open | self._replayed).items():
+        for id, stream in (self.streams._by_id | self._replayed).items():
             if stream._opened_by.intersection(message.correlation_id):
                 return id
         return ""
@@ -346,11 +343,7 @@ class View:
 
 
 _RIGHTS = ("authorized_writers", "authorized_readers")
-_ENDINGS = {
-    kinds.STREAM_CLOSE: "closed",
-    kinds.STREAM_COMPLETE: "completed",
-    kinds.STREAM_ERROR: "failed",
-}
+_ENDINGS = {kinds.STREAM_CLOSE: "closed", kinds.STREAM_COMPLETE: "completed", kinds.STREAM_ERROR: "failed"}
 
 #: Kinds that count from any sender: the gateway relays them only from those who may send them.
 _FROM_ANYONE = frozenset(

@@ -91,7 +91,7 @@ class Calls:
         return message.id in self._repeated or not self._repeated.isdisjoint(message.correlation_id)
 
     def fail_largest(self, error: MewError, *, larger_than: int) -> bool:
-        """Fail the request with the largest body, if that is larger than so many bytes. Returns whether it is."""
+        """Fail the request with the largest body, if it is larger than ``larger_than`` bytes. Returns whether it is."""
         id, call = max(self._pending.items(), key=lambda each: len(each[1].body), default=("", None))
         if call is None or len(call.body) <= larger_than:
             return False
@@ -99,7 +99,7 @@ class Calls:
         return True
 
     def fail(self, error: Callable[[], MewError], *, larger_than: int = -1) -> None:
-        """Fail all requests with a body of more than so many bytes, each with an exception of its own."""
+        """Fail all requests with a body of more than ``larger_than`` bytes, each with an exception of its own."""
         for id, call in list(self._pending.items()):
             if len(call.body) > larger_than:
                 self._pending.pop(id).fail(error())

@@ -199,7 +199,7 @@ class Connection(WSListener):
 
 
 async def _retrieve(transport: WSTransport) -> None:
-    """Wait for the end of a connection. Why it ended was told to the listener."""
+    """Wait for the end of a connection. The listener has been told why it ended."""
     with contextlib.suppress(Exception):
         await transport.wait_disconnected()
 

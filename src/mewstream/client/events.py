@@ -30,7 +30,7 @@ class Event:
 
     @property
     def seq(self) -> int | None:
-        """The position in the space; None where the gateway tells no positions."""
+        """The position in the space; None where the gateway sends no positions."""
         return self.message.seq if self.message is not None else None
 
 

@@ -9,8 +9,8 @@ import msgspec
 
 from mewstream.client import untrusted
 from mewstream.client.messages import Message
-from mewstream.protocol import frames
 from mewstream.protocol.errors import FormatViolation
+from mewstream.protocol.frames import data_of, frame_with_position, head_of, seq_of
 
 T = TypeVar("T")
 
@@ -34,22 +34,22 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def data(self) -> bytes:
         """The bytes that the writer sent; for ``stream/data`` the JSON of its content."""
-        return frames.data_of(self._message)
+        return data_of(self._message)
 
     @property
     def stream(self) -> str:
         """The id of the stream."""
-        return frames.head_of(self._message).stream_id
+        return head_of(self._message).stream_id
 
     @property
     def seq(self) -> int | None:
-        """The frame's position in the space; None where the gateway tells no positions."""
-        return frames.head_of(self._message).seq or None
+        """The frame's position in the space; None where the gateway sends no positions."""
+        return seq_of(self._message) or None
 
     @property
     def writer(self) -> str | None:
-        """The participant who wrote it; None where the gateway tells no positions."""
-        return frames.head_of(self._message).writer or None
+        """The participant who wrote it; None where the gateway sends no positions."""
+        return head_of(self._message).writer or None
 
     @property
     def text(self) -> str:
@@ -88,7 +88,7 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
 def from_message(message: Message, gap: int) -> Frame:
     """The frame that a ``stream/data`` envelope is."""
     content = msgspec.json.encode(message.payload.get("content"))
-    data = frames.frame_with_position(_name(message.stream_id), message.seq or 0, _name(message.sender), content)
+    data = frame_with_position(_name(message.stream_id), message.seq or 0, _name(message.sender), content)
     return Frame(data, True, gap, sequence_of(message), untrusted.text(message.payload.get("format_id")))
 
 

@@ -89,7 +89,7 @@ class Link:
 
     @property
     def position(self) -> tuple[str, int] | None:
-        """The epoch and the seq of the newest message received; None where the gateway tells no positions."""
+        """The epoch and the seq of the newest message received; None where the gateway sends no positions."""
         if not self.has_positions or self.epoch is None:
             return None
         return self.epoch, self._newest_seq
@@ -316,13 +316,15 @@ class Link:
                 return attempt
             except JoinRefused:
                 raise
+            except ConnectError as failure:
+                error = failure
             except Exception as failure:
                 # The function for the token may have better luck next time, whatever it raised.
-                if not isinstance(failure, ConnectError):
-                    logger.warning("no token for a new connection: the function raised %s", type(failure).__name__)
-                failures += 1
-                if backoff.is_over(failures):
-                    raise _as_connect_error(failure) from None
+                error = ConnectError(f"the function for the token raised {type(failure).__name__}")
+                logger.warning("no token for a new connection: %s", error)
+            failures += 1
+            if backoff.is_over(failures):
+                raise error from None
 
     # -- the end ------------------------------------------------------------------------------------
 
@@ -381,9 +383,3 @@ class Link:
 def closed_here() -> ConnectionClosed:
     """The error for everyone who still waits for something when we leave."""
     return ConnectionClosed("this space was closed here", code=NORMAL)
-
-
-def _as_connect_error(failure: Exception) -> ConnectError:
-    if isinstance(failure, ConnectError):
-        return failure
-    return ConnectError(f"the function for the token raised {type(failure).__name__}")

@@ -11,7 +11,7 @@ from mewstream.protocol import kinds
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """An envelope that somebody in the space sent. ``seq`` is its position; None where the gateway tells no
+    """An envelope that somebody in the space sent. ``seq`` is its position; None where the gateway sends no
     positions."""
 
     kind: str

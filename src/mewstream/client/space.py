@@ -104,14 +104,14 @@ class Space(AbstractAsyncContextManager["Space"]):
     @property
     def features(self) -> frozenset[str]:
         """What the gateway can do beyond plain v0.4: ``active_streams``, ``positions``, ``resume``."""
-        found = {"active_streams"} if self._view.tells_streams else set()
+        found = {"active_streams"} if self._view.lists_streams else set()
         if self._link.has_positions:
             found |= {"positions", "resume"}
         return frozenset(found)
 
     @property
     def position(self) -> tuple[str, int] | None:
-        """The epoch and the seq of the newest message received; None where the gateway tells no positions."""
+        """The epoch and the seq of the newest message received; None where the gateway sends no positions."""
         return self._link.position
 
     @property
@@ -352,7 +352,7 @@ class Space(AbstractAsyncContextManager["Space"]):
         raises ValueError where neither ``to`` nor the proposal says who is to carry it out."""
         target = to or proposal.to
         if not target:
-            raise ValueError("the proposal names nobody who shall do it: say to=")
+            raise ValueError("the proposal does not say who is to carry it out: give to=")
         answer = await self._call(
             kinds.MCP_REQUEST,
             without_none(method=proposal.method, params=proposal.params),
@@ -373,7 +373,7 @@ class Space(AbstractAsyncContextManager["Space"]):
     # -- participants -------------------------------------------------------------------------------
 
     async def invite(self, participant: str, *, capabilities: Sequence[Any] | None = None) -> Invitation:
-        """Invite somebody new. Returns an :class:`Invitation` with the token, which nobody else is told. Raises
+        """Invite somebody new. Returns an :class:`Invitation` with the token, which nobody else gets. Raises
         :class:`AlreadyExists` where the name is taken, and what every request raises."""
         payload = without_none(participant_id=participant, capabilities=capabilities)
         answer = (await self._call(kinds.INVITE, payload, answer=kinds.INVITE_ACK)).payload
@@ -383,7 +383,7 @@ class Space(AbstractAsyncContextManager["Space"]):
             raise refusal({"message": f"{participant} could not be invited", "error": code, **answer})
         token = untrusted.text(answer.get("token"))
         if not token:
-            raise AlreadyExists(f"{participant} was invited before and has come: its token is not told again")
+            raise AlreadyExists(f"{participant} was invited before and has joined: its token is not given again")
         id = untrusted.text(answer.get("participant_id")) or participant
         return Invitation(id, token, untrusted.text(answer.get("connection_url")))
 

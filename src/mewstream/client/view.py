@@ -24,7 +24,7 @@ class Participant(msgspec.Struct, frozen=True):
 
 
 class _LiveMapping(Mapping[str, T]):
-    """A view that changes under its reader: whoever iterates gets what was in it at the beginning."""
+    """A view that changes under its reader: iterating gives what was in it at the beginning."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, T] = {}
@@ -78,7 +78,7 @@ class View:
         self.streams = Streams()
         self.seq: int | None = None
         """The position of the newest welcome: messages up to there are replayed, and change no state."""
-        self.tells_streams = False
+        self.lists_streams = False
         """Whether the gateway lists ``active_streams`` in its welcome."""
         self.lacks_streams = False
         """Whether the welcome had no room for all streams, so that pages of them are still to come."""
@@ -105,8 +105,8 @@ class View:
         self.lacks_participants = untrusted.number(payload.get("participants_total")) is not None
         self.lacks_streams = untrusted.number(payload.get("active_streams_total")) is not None
         found = self._set_participants(untrusted.objects(payload.get("participants")), message)
-        self.tells_streams = "active_streams" in payload
-        if self.tells_streams:
+        self.lists_streams = "active_streams" in payload
+        if self.lists_streams:
             found += self._set_streams(untrusted.objects(payload["active_streams"]), message, is_replay_due)
         return [] if is_replay_due else found
 
@@ -196,7 +196,7 @@ class View:
 
     def apply(self, message: Message) -> events.Event | None:
         """Follow a message. Returns its event; None where it is malformed. What is replayed after a welcome changes
-        nothing, for the welcome has told the outcome."""
+        nothing, for its outcome is in the welcome."""
         is_replay = message.seq is not None and self.seq is not None and message.seq <= self.seq
         if self._replayed and not is_replay and not self.lacks_streams:
             self._replayed = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from mewstream.protocol.errors import LimitExceeded
@@ -52,6 +54,21 @@ def test_a_character_may_be_split() -> None:
     euro = "€".encode()
     assembler.add(TEXT, False, euro[:1], 100)
     assert assembler.add(CONTINUATION, True, euro[1:], 100) == (TEXT, euro)
+
+
+def test_a_byte_at_a_time_costs_no_more_memory_than_the_message() -> None:
+    assembler = Assembler()
+    assembler.add(BINARY, False, b"x", 100_000)
+    tracemalloc.start()
+    try:
+        for _ in range(50_000):
+            assembler.add(CONTINUATION, False, bytes((120,)), 100_000)
+            assembler.add(CONTINUATION, False, b"", 100_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 200_000
+    assert assembler.add(CONTINUATION, True, b"", 100_000) == (BINARY, b"x" * 50_001)
 
 
 def test_text_that_cannot_become_utf8_is_noticed_at_once() -> None:

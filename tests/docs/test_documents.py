@@ -23,7 +23,6 @@ import pytest
 import mewstream
 from mewstream.cli.main import cli
 from mewstream.client.connection import Receiver
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import PROCESS_MANAGER_KEYS, GatewayConfig, load_config
 from mewstream.gateway.http import FEATURES
 from mewstream.gateway.metrics import Metrics
@@ -31,6 +30,7 @@ from mewstream.journal.retention import Retention
 from mewstream.journal.schema import SCHEMA, SCHEMA_VERSION
 from mewstream.journal.settings import JournalSettings
 from mewstream.protocol import diagram, kinds, records
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import PeerError
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from support import GatewayProcess

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.pings import LOOKS, STALLED_INTERVALS, Pings
+from mewstream.protocol.close_codes import CloseReason
 
 INTERVAL = 20.0
 #: A ping and a close come at most so late: when it is next looked who is silent.

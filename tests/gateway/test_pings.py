@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raw_socket import PING, PONG, RawSocket, ws_frame
 
-from mewstream.gateway.closing import CloseReason
+from mewstream.protocol.close_codes import CloseReason
 from support import joined, running_gateway, space_config
 
 CONFIG = space_config("alice", "mallory", gateway={"ping_interval": 0.3})

@@ -19,7 +19,6 @@ from making import SPACE, ForgetfulFiles, Script, abandon, lively, memory_direct
 
 from mewstream.gateway import recorder as recorder_module
 from mewstream.gateway.clock import MachineClock
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
@@ -29,6 +28,7 @@ from mewstream.gateway.space import Space
 from mewstream.journal import partition as partition_module
 from mewstream.journal.errors import CorruptJournal
 from mewstream.journal.local import LocalJournal, read_snapshot
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import fold

@@ -17,6 +17,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from mewstream.gateway.wsframes import MAX_HEADER, header
+from mewstream.protocol import frames
 from mewstream.protocol.records import FrameBlock
 
 log = logging.getLogger("mewstream.gateway")
@@ -115,8 +116,7 @@ class FrameParcel(Parcel):
 
     def _with_positions(self) -> Sequence[bytes]:
         block = self._block
-        head, writer = f"#{block.stream_id}|".encode(), f"|{block.sender}#".encode()
-        return [b"%b%d%b%b" % (head, seq, writer, data) for seq, data in enumerate(block.data, block.seq)]
+        return frames.frames_with_positions(block.stream_id, block.seq, block.sender, block.data)
 
 
 def _framed(opcode: int, bodies: Sequence[bytes]) -> bytes:

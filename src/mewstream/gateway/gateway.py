@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from mewstream.gateway.clock import WATCH_SECONDS, MachineClock
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Parcel
@@ -28,6 +27,7 @@ from mewstream.gateway.space import Space
 from mewstream.gateway.websocket import WebSocketMember
 from mewstream.journal.local import LocalJournal
 from mewstream.protocol import frames, kinds
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import PeerError, Unauthorized, ValidationFailed
 from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState

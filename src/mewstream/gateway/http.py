@@ -36,6 +36,7 @@ from mewstream.protocol.records import (
 from mewstream.protocol.render import render
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import SECOND, parse_rfc3339, rfc3339
+from mewstream.protocol.utf8 import is_utf8
 
 FEATURES = (
     "active_streams",
@@ -135,10 +136,8 @@ class HttpApi:
             refused = space.join(output_log)
             if refused is not None:
                 raise HttpError(refused.flaw.http_status, refused.flaw)
-        try:
-            body.decode()
-        except UnicodeDecodeError:
-            raise ValidationFailed("the body is not UTF-8") from None
+        if not is_utf8(body):
+            raise ValidationFailed("the body is not UTF-8")
 
         def post() -> Decision:
             decision: Decision = space.post(participant, body)

@@ -22,8 +22,9 @@ from mewstream.gateway.http_encoding import decode, encoding_of
 from mewstream.gateway.http_message import BadRequest, HttpError, Request, Response, error_answer, too_large
 from mewstream.gateway.http_parser import RequestParser
 from mewstream.gateway.http_routes import Route, Routes
-from mewstream.gateway.inbound import Reading, Turns
+from mewstream.gateway.inbound import Turns
 from mewstream.gateway.unsent_answers import UnsentAnswers
+from mewstream.io.reading import Reading
 from mewstream.protocol.errors import InvalidRequest, PeerError, ValidationFailed
 
 log = logging.getLogger("mewstream.gateway")

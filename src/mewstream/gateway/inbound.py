@@ -1,11 +1,10 @@
-"""The receiving side of one WebSocket: whole messages out of fragments, reading held when needed."""
+"""The receiving side of one WebSocket: how much is read at a time, and how fast."""
 
 from __future__ import annotations
 
 import asyncio
-import codecs
 
-from mewstream.protocol import frames
+from mewstream.io.reading import Reading
 from mewstream.protocol.errors import LimitExceeded
 from mewstream.protocol.policy import Limits
 
@@ -32,49 +31,6 @@ class Turns:
 
     def is_alone(self, connection: object) -> bool:
         return connection is self._last and self._loop.time() - self._since > _ALONE_SECONDS
-
-
-class Reading:
-    """Reading from one peer, which several reasons may hold up at the same time."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
-        self._loop = loop
-        self._transport = transport
-        self._is_tls = transport.get_extra_info("sslcontext") is not None
-        self._held: set[object] = set()
-
-    def hold(self, why: object) -> None:
-        is_first = not self._held
-        self._held.add(why)
-        if is_first and self._is_tls:
-            # We may be in the middle of a read: a TLS transport that is paused there keeps what it has not handed over
-            # yet, and after a resume gives it only when the peer sends more.
-            self._loop.call_soon(self._follow)
-        elif is_first:
-            self._follow()
-
-    def release(self, why: object) -> None:
-        if why in self._held:
-            self._held.discard(why)
-            self._follow()
-
-    @property
-    def is_held(self) -> bool:
-        return bool(self._held)
-
-    def take_turns(self) -> None:
-        """There is more to read, and others wait: go on in the next turn of the loop."""
-        if not self._is_tls:
-            self.hold(self)
-            self._loop.call_soon(self.release, self)
-
-    def _follow(self) -> None:
-        if self._transport.is_closing():
-            return
-        if self._held:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
 
 
 class Rate:
@@ -195,50 +151,3 @@ class Throttle:
 
 def _rate(name: str, per_second: float, now: float) -> Rate | None:
     return Rate(name, per_second, now) if per_second > 0 else None
-
-
-class FragmentError(Exception):
-    """Fragments came in an order that RFC 6455 (section 5.4) does not allow."""
-
-
-_Utf8 = codecs.getincrementaldecoder("utf-8")
-
-
-class Assembler:
-    """Puts a fragmented message together, within the limit."""
-
-    __slots__ = ("_checker", "_opcode", "_parts", "_size")
-
-    def __init__(self) -> None:
-        self._checker: codecs.IncrementalDecoder | None = None
-        self._opcode = 0
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    @property
-    def is_open(self) -> bool:
-        return self._opcode != 0
-
-    def add(self, opcode: int, fin: bool, payload: bytes, max_bytes: int) -> tuple[int, bytes] | None:
-        """The whole message and its opcode when this was its last fragment. Text that cannot become UTF-8 any more
-        raises UnicodeDecodeError: nobody waits for the rest of it (RFC 6455, 8.1)."""
-        if (opcode == 0) != self.is_open:
-            raise FragmentError("a continuation of nothing" if opcode == 0 else "a new message inside a fragmented one")
-        if opcode:
-            self._opcode = opcode
-            self._checker = _Utf8() if opcode == frames.TEXT else None
-        self._size += len(payload)
-        if self._size > max_bytes:
-            raise LimitExceeded(f"the message is larger than {max_bytes} bytes", limit="message_bytes")
-        if self._checker is not None:
-            self._checker.decode(payload, fin)
-        self._parts.append(payload)
-        # One byte a fragment must not cost an object each.
-        if len(self._parts) >= 256:
-            self._parts = [b"".join(self._parts)]
-        if not fin:
-            return None
-        message = self._opcode, b"".join(self._parts)
-        self._opcode, self._size = 0, 0
-        self._checker, self._parts = None, []
-        return message

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.websocket import WebSocketMember
+from mewstream.protocol.close_codes import CloseReason
 
 #: How often in an interval it is looked who is silent: a ping comes that much of an interval late at most.
 LOOKS = 8

@@ -14,13 +14,12 @@ from typing import Any, Protocol
 
 from mewstream.gateway import invitations
 from mewstream.gateway.clock import JUMP, MachineClock, SpaceClock
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import FRAMED, Audience, Endpoint, FrameParcel, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
 from mewstream.gateway.history_reads import HistoryReads
-from mewstream.gateway.inbound import ParticipantRates, Reading, Throttle
+from mewstream.gateway.inbound import ParticipantRates, Throttle
 from mewstream.gateway.invitations import Invitations
 from mewstream.gateway.join_rate import JoinRate
 from mewstream.gateway.joining import JoinRefused, Resume
@@ -34,7 +33,9 @@ from mewstream.gateway.refusal_flood import RefusalFloods, Treatment
 from mewstream.gateway.resume import CannotResume, Epochs, Missed, Viewer, tell_again
 from mewstream.gateway.welcomes import Welcomes
 from mewstream.gateway.wsframes import header
+from mewstream.io.reading import Reading
 from mewstream.protocol import commands, frames, kinds
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
-from mewstream.gateway.closing import CloseReason
-from mewstream.gateway.inbound import Assembler, FragmentError, Reading
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, Resume, parse_join
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Outbound
 from mewstream.gateway.resume import CannotResume, Missed
 from mewstream.gateway.space import Member, Space
+from mewstream.io.reading import Reading
 from mewstream.protocol import frames, kinds
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
+from mewstream.protocol.fragments import Assembler, FragmentError
 from mewstream.protocol.policy import Delivery
+from mewstream.protocol.utf8 import is_utf8
 
 if TYPE_CHECKING:
     from mewstream.gateway.gateway import Gateway
@@ -179,7 +181,7 @@ class WebSocketMember(WSListener):
             if (
                 message.startswith(self._run_head)
                 and len(message) <= self._max_bytes
-                and (kind == WSMsgType.BINARY or message.isascii() or _is_utf8(message))
+                and (kind == WSMsgType.BINARY or message.isascii() or is_utf8(message))
             ):
                 self._run.append(message)
                 if frame.last_in_buffer:
@@ -426,7 +428,7 @@ class WebSocketMember(WSListener):
             self._refuse_and_close(too_big, CloseReason.TOO_BIG)
             return
         # Text goes out as text, and a peer that checks would blame us for what is not UTF-8.
-        if opcode == frames.TEXT and not message.isascii() and not _is_utf8(message):
+        if opcode == frames.TEXT and not message.isascii() and not is_utf8(message):
             self._refuse_and_close(_not_text(), CloseReason.INVALID_TEXT)
             return
         if self._waiting is not None:
@@ -511,11 +513,3 @@ def _may_stand_in_a_close(code: int) -> bool:
 
 def _not_text() -> ValidationFailed:
     return ValidationFailed("a text message must be UTF-8: send binary data as a binary message")
-
-
-def _is_utf8(message: bytes) -> bool:
-    try:
-        message.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

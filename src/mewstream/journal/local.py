@@ -8,7 +8,6 @@ DIR/journal/p0 ... p3/        segments, their indexes, snapshots
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from mewstream.io import lock_file
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
 from mewstream.journal.files import Files
 from mewstream.journal.identity import IDENTITY_FILE, Identity
@@ -368,23 +368,11 @@ def _states_of(content: _SnapshotFile) -> dict[str, SpaceState]:
 def _lock(data: Path) -> int:
     """One gateway at a time on a data directory: a second would number the same log again."""
     try:
-        data.mkdir(parents=True, exist_ok=True)
-        handle = os.open(data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise JournalError(f"cannot use {data} as the data directory: {error.strerror or error}") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.read(handle, 32).decode("ascii", "replace").strip()
-        os.close(handle)
-        by = f" (process {holder})" if holder else ""
+        return lock_file.acquire(data / "lock")
+    except lock_file.LockHeld as held:
+        by = f" (process {held.holder})" if held.holder else ""
         raise JournalInUse(
             f"{data} is in use by another gateway{by}: stop that one or give this one another --data"
         ) from None
-    try:
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     except OSError as error:
-        os.close(handle)
-        raise JournalError(f"cannot write in {data}: {error.strerror or error}") from None
-    return handle
+        raise JournalError(f"cannot use {data} as the data directory: {error.strerror or error}") from None

@@ -146,7 +146,7 @@ async def test_blocks_end_streams(gateway: GatewayProcess) -> None:
 async def test_an_opening_that_was_given_up_leaves_no_stream(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob:
         news = bob.events()
-        opening = asyncio.ensure_future(ann.open_stream(description="given up")._open())
+        opening = asyncio.ensure_future(ann.open_stream(description="given up").make())
         await asyncio.sleep(0)  # it is sent
         opening.cancel()
         opened = await until(news, events.StreamOpened)

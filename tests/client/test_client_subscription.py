@@ -56,7 +56,7 @@ async def test_subscriptions_by_every_name(gateway: GatewayProcess) -> None:
             await everything.receive(1)
         assert [frame async for frame in bob.subscribe(theirs)] == []
         routes = bob._inbox.routes
-        assert (routes._streams, routes._everything, routes._awaited) == ({}, (), {})
+        assert (routes._streams, routes._every_stream, routes._unresolved) == ({}, (), {})
 
 
 @pytest.mark.parametrize("how", ["close", "with", "break", "garbage", "cycle", "thread"])
@@ -102,7 +102,7 @@ async def test_leaving(gateway: GatewayProcess, how: str) -> None:
         await asyncio.sleep(0.01)
         if how != "close":
             assert len(routes._streams[stream.id.encode()]) == 1
-        assert routes._feeds == ()
+        assert routes._events == ()
         await stream.send("b")
         await stream.flush()
         assert [(await other.receive(5)).text, (await other.receive(5)).text] == ["a", "b"]

@@ -1,4 +1,5 @@
-"""Values that came over the wire, which may be anything: a gateway's mistake is never an exception here."""
+"""Values from the wire, of which nothing is certain. Each function returns a value of its type, and an empty one or
+None for anything else: a gateway's mistake is never an exception."""
 
 from __future__ import annotations
 

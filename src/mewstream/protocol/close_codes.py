@@ -1,9 +1,15 @@
-"""Why the gateway closes a connection, as codes that tell a client what to do next.
+"""Why a connection is closed, as codes that tell the other side whether it may reconnect.
 
-4000 to 4499: the client may reconnect. 4500 to 4999: it must not without a change of its own.
-Clients that join without ``extensions`` know the standard codes only, so a drain is 1001 to them;
-whoever never joined gets standard codes where there are some.
-``docs/protocol.md`` shows this table; a test keeps the two the same.
+The gateway closes with these codes and the SDK obeys them, so the rule stands here once:
+
+==============  =====================================================================================
+4000 to 4499    the client may reconnect
+4500 to 4999    it must not reconnect unchanged: the same join would be refused again
+1000 to 1015    the standard's own codes; those in ``FINAL_STANDARD_CODES`` must not be retried either
+==============  =====================================================================================
+
+A client that joins without ``extensions`` knows only the standard codes, so it is sent the ``standard``
+code of a reason. ``docs/protocol.md`` shows this table; a test keeps the two the same.
 """
 
 from __future__ import annotations
@@ -11,11 +17,29 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+#: The code that stands for a connection that ended without a close frame. It is never sent.
+ABNORMAL = 1006
+#: The code that stands for a close frame that carries none. It is never sent either.
+NO_CODE = 1005
+#: An orderly end.
+NORMAL = 1000
+#: The first of our codes that forbid a reconnect.
+FIRST_FINAL_CODE = 4500
+#: Protocol error, unsupported data, invalid text, policy violation, missing extension.
+FINAL_STANDARD_CODES = frozenset({1002, 1003, 1007, 1008, 1010})
+
+
+def may_reconnect(code: int) -> bool:
+    """Whether a client whose connection was closed with ``code`` may connect again without changing anything."""
+    return code < FIRST_FINAL_CODE and code not in FINAL_STANDARD_CODES
+
 
 class Close(NamedTuple):
+    """One row of the table."""
+
     code: int
     standard: int
-    """What a client gets that has shown no knowledge of ours."""
+    """The code for a client that knows only the standard's."""
     text: str
 
     def code_for(self, *, knows_ours: bool) -> int:
@@ -23,6 +47,8 @@ class Close(NamedTuple):
 
 
 class CloseReason(Enum):
+    """Every reason for which the gateway closes a connection."""
+
     DRAINING = Close(4000, 1001, "the gateway is going away: reconnect")
     SLOW_CONSUMER = Close(4001, 4001, "too slow: more was waiting than a connection may queue")
     REPLACED_BY_RECONNECT = Close(4002, 4002, "replaced: the same participant came back on a new connection")
@@ -43,4 +69,4 @@ class CloseReason(Enum):
 
     @property
     def may_reconnect(self) -> bool:
-        return self.value.code < 4500
+        return may_reconnect(self.value.code)

@@ -89,7 +89,7 @@ async def test_coming_back_without_resume(plain: PlainGateway) -> None:
 async def test_requests_are_not_repeated_where_that_would_do_them_twice(plain: PlainGateway) -> None:
     async with enter(plain, "ann") as ann:
         plain.is_mute = True
-        asking = asyncio.create_task(ann.open_stream()._open())
+        asking = asyncio.create_task(ann.open_stream().make())
         await asyncio.sleep(0.05)
         plain.is_mute = False
         plain.cut("ann")

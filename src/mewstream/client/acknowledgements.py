@@ -1,4 +1,4 @@
-"""Capability grants to us are acknowledged, each once (spec 3.6.3)."""
+"""Acknowledges the capabilities that others grant us, as MEW v0.4 (section 3.6.3) asks for."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from mewstream.client.messages import Message
     from mewstream.client.space import Space
 
-#: Grants that are known as acknowledged; the oldest are forgotten.
+#: How many acknowledged grants are remembered; the oldest are forgotten.
 _REMEMBERED = 1000
 
 logger = logging.getLogger("mewstream.client")
 
 
 class Acknowledgements:
-    """A grant may come again, with a resume or from a gateway that relays a repetition: it is acknowledged once."""
+    """Acknowledges each grant once, although a resume or a gateway that relays repetitions may bring it again."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -29,7 +29,7 @@ class Acknowledgements:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def received(self, grant: Message) -> None:
-        """Somebody was granted something, perhaps we."""
+        """Acknowledge a grant if it is for us, without waiting."""
         if not grant.id or grant.payload.get("recipient") != self._space.participant or grant.id in self._acknowledged:
             return
         self._acknowledged[grant.id] = None
@@ -40,7 +40,7 @@ class Acknowledgements:
         task.add_done_callback(self._tasks.discard)
 
     async def _acknowledge(self, grant: Message) -> None:
-        """As any request, so that it is sent again where a connection was lost before the gateway had it."""
+        """It is a request like any other, so that it is repeated if the connection is lost before it is relayed."""
         try:
             await self._space._call(
                 kinds.CAPABILITY_GRANT_ACK, {"status": "accepted"}, to=grant.sender, correlation_id=grant.id
@@ -49,5 +49,6 @@ class Acknowledgements:
             logger.info("the grant %s could not be acknowledged: %s", grant.id, failure)
 
     def cancel(self) -> None:
+        """Give up those that are not relayed yet."""
         for task in self._tasks:
             task.cancel()

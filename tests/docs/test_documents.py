@@ -649,6 +649,34 @@ def test_the_index_leads_to_every_document() -> None:
         assert file.name == "index.md" or f"({file.name})" in index, file.name
 
 
+def decisions_named_in(text: str) -> Iterator[int]:
+    """The numbers of "decision 7", "decisions 1 and 2", "decisions 1 to 9, 13 and 14", also across a line break."""
+    # The end of a line inside a comment or a docstring is not the end of the list.
+    text = re.sub(r"\s*\n\s*(?:#:?\s*)?", " ", text)
+    for listed in re.findall(r"\bdecisions? (\d+(?:(?:, and | and | to |, )\d+)*)", text, re.IGNORECASE):
+        for first, last in re.findall(r"(\d+)(?: to (\d+))?", listed):
+            yield from range(int(first), int(last or first) + 1)
+
+
+def test_every_decision_that_the_code_names_is_written_down() -> None:
+    numbers = [int(number) for number in re.findall(r"^## (\d+)\. ", read("docs/decisions.md"), re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    sources = [file for directory in ("src", "tests", "benchmarks", "docs") for file in (ROOT / directory).rglob("*.*")]
+    named = {
+        (number, file.relative_to(ROOT).as_posix())
+        for file in sources
+        if file.suffix in (".py", ".md")
+        for number in decisions_named_in(file.read_text(encoding="utf-8"))
+    }
+    assert len({number for number, _ in named}) > 20
+    assert {(number, file) for number, file in named if number not in numbers} == set()
+
+
+def test_every_decision_has_its_reason() -> None:
+    for decision in re.split(r"^## ", read("docs/decisions.md"), flags=re.MULTILINE)[1:]:
+        assert "\nWhy: " in decision, decision.splitlines()[0]
+
+
 @pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.name)
 def test_json_examples_are_json(file: Path) -> None:
     for language, content in blocks(file.read_text(encoding="utf-8")):

@@ -24,15 +24,15 @@ import writer_check
 from bare_fanout import bare_fanout
 from flood import Flood
 
-from mewstream.bench.comparing import Comparison, Measurement, run_rounds
+from mewstream.bench.comparison import Comparison, Measurement, run_rounds
 from mewstream.bench.fanout import Fanout
-from mewstream.bench.forking import end_on_sigterm
 from mewstream.bench.idle import Idle
 from mewstream.bench.join import Join
 from mewstream.bench.metrics import Figures
-from mewstream.bench.process import need_files
 from mewstream.bench.rate import Rate
+from mewstream.bench.resource_usage import need_files
 from mewstream.bench.target import Spawned, our_gateway
+from mewstream.bench.workers import end_on_sigterm
 from mewstream.protocol.errors import MewError
 
 BASELINE = Spawned(

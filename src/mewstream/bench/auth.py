@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from mewstream.bench.crowd import joined, settle
 from mewstream.bench.errors import CheckFailed
 from mewstream.bench.fanout import saturate
-from mewstream.bench.forking import FORK, is_orphan
 from mewstream.bench.metrics import Figures
 from mewstream.bench.pattern import Pattern
 from mewstream.bench.peer import Peer
-from mewstream.bench.process import need_files
+from mewstream.bench.resource_usage import need_files
 from mewstream.bench.roster import Needs, Participant
+from mewstream.bench.setup import joined, settle
 from mewstream.bench.target import Live
+from mewstream.bench.workers import FORK, is_orphan
 
 #: Grants that may wait for their answer: each answer has the names of all writers, and they must not pile up.
 _AT_ONCE = 8

@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 
 from mewstream.bench import wire
-from mewstream.bench.crowd import joined, settle
 from mewstream.bench.errors import BenchError, CheckFailed
-from mewstream.bench.forking import FORK
 from mewstream.bench.metrics import Figures
 from mewstream.bench.order import OrderReader, SharedOrder, Stamped
 from mewstream.bench.peer import PATIENCE, Peer, describe_close, refuse_errors
-from mewstream.bench.process import cpu_seconds, own_cpu_seconds
 from mewstream.bench.readers import ReaderPool
+from mewstream.bench.resource_usage import cpu_seconds, own_cpu_seconds
 from mewstream.bench.roster import Needs
-from mewstream.bench.sending import Sent, send_at_rate
+from mewstream.bench.setup import joined, settle
 from mewstream.bench.target import Live
+from mewstream.bench.workers import FORK
+from mewstream.bench.writers import Sent, send_at_rate
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,15 +9,15 @@ from functools import partial
 import msgspec
 
 from mewstream.bench import wire
-from mewstream.bench.crowd import joined, settle
 from mewstream.bench.metrics import Figures
 from mewstream.bench.pattern import Pattern, PatternReader
 from mewstream.bench.peer import PATIENCE, Peer
-from mewstream.bench.process import cpu_seconds, own_cpu_seconds
 from mewstream.bench.readers import Outcome, ReaderPool
+from mewstream.bench.resource_usage import cpu_seconds, own_cpu_seconds
 from mewstream.bench.roster import Needs
-from mewstream.bench.sending import Sent, for_seconds, send_saturated
+from mewstream.bench.setup import joined, settle
 from mewstream.bench.target import Live
+from mewstream.bench.writers import Sent, for_seconds, send_saturated
 
 
 class Fanout(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mewstream.bench.crowd import joined
 from mewstream.bench.metrics import Figures
 from mewstream.bench.peer import Peer
-from mewstream.bench.process import cpu_seconds, resident_bytes
+from mewstream.bench.resource_usage import cpu_seconds, resident_bytes
 from mewstream.bench.roster import Needs
+from mewstream.bench.setup import joined
 from mewstream.bench.target import Live
 from mewstream.protocol.errors import ConfigError
 

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import msgspec
 
 from mewstream.bench import wire
-from mewstream.bench.crowd import joined, settle
 from mewstream.bench.errors import CheckFailed, Refused
 from mewstream.bench.metrics import Figures
 from mewstream.bench.peer import PATIENCE, Peer, describe_close, join_message, open_socket, refuse_errors
-from mewstream.bench.process import cpu_seconds, need_files, own_cpu_seconds
+from mewstream.bench.resource_usage import cpu_seconds, need_files, own_cpu_seconds
 from mewstream.bench.roster import Needs, Participant
+from mewstream.bench.setup import joined, settle
 from mewstream.bench.target import Live
 from mewstream.protocol.errors import ConfigError
 

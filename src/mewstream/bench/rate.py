@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import msgspec
 
 from mewstream.bench import wire
-from mewstream.bench.crowd import joined, settle
 from mewstream.bench.errors import BenchError, CheckFailed
 from mewstream.bench.fanout import cpu_figures, flow_figures
 from mewstream.bench.metrics import Figures
 from mewstream.bench.order import OrderReader, SharedOrder, Stamped, percentile
 from mewstream.bench.peer import PATIENCE, Peer
-from mewstream.bench.process import cpu_seconds, own_cpu_seconds
 from mewstream.bench.readers import ReaderPool
+from mewstream.bench.resource_usage import cpu_seconds, own_cpu_seconds
 from mewstream.bench.roster import Needs
-from mewstream.bench.sending import for_seconds, send_at_rate
+from mewstream.bench.setup import joined, settle
 from mewstream.bench.target import Live
+from mewstream.bench.writers import for_seconds, send_at_rate
 
 #: Steps of the ramp: by this factor up to the first that fails, then halving the interval so many times.
 _FACTOR = 1.5

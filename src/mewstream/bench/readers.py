@@ -13,9 +13,9 @@ from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Protocol, TypeVar
 
 from mewstream.bench.errors import BenchError, CheckFailed
-from mewstream.bench.forking import FORK, is_orphan
 from mewstream.bench.peer import PATIENCE
-from mewstream.bench.process import own_cpu_seconds
+from mewstream.bench.resource_usage import own_cpu_seconds
+from mewstream.bench.workers import FORK, is_orphan
 
 _BUFFER = 1 << 18
 #: Seconds after the last expected frame within which a surplus one would be noticed.

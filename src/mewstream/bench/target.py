@@ -20,7 +20,7 @@ import msgspec
 
 from mewstream.bench.errors import Unreachable
 from mewstream.bench.peer import Address
-from mewstream.bench.process import check_process
+from mewstream.bench.resource_usage import check_process
 from mewstream.bench.roster import Needs, Participant, Roster, generated
 from mewstream.protocol.errors import ConfigError
 

@@ -11,11 +11,10 @@ from typing import Any
 import click
 
 from mewstream.bench.auth import Auth
-from mewstream.bench.comparing import Measurement, run_rounds
+from mewstream.bench.comparison import Measurement, run_rounds
 from mewstream.bench.control import Control
 from mewstream.bench.errors import CheckFailed, Refused, Unreachable
 from mewstream.bench.fanout import Fanout
-from mewstream.bench.forking import end_on_sigterm
 from mewstream.bench.idle import Idle
 from mewstream.bench.join import Join
 from mewstream.bench.order import MIN_SIZE
@@ -23,6 +22,7 @@ from mewstream.bench.pattern import DIGITS
 from mewstream.bench.rate import Rate
 from mewstream.bench.roster import Needs, Roster, roster_of_files, roster_of_template
 from mewstream.bench.target import Remote, Spawned, Target, our_gateway
+from mewstream.bench.workers import end_on_sigterm
 from mewstream.cli.output import complain, print_json, print_table, quietly
 from mewstream.cli.values import size_in_bytes, time_span
 

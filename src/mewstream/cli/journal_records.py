@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import msgspec
 
-from mewstream.cli.journal_output import data_option, open_reader, record_names, tell_of_unknown_names
+from mewstream.cli.journal_output import data_option, open_reader, record_names, report_unknown_names
 from mewstream.cli.output import complain, printable, quietly
 from mewstream.cli.values import moment
 from mewstream.journal.errors import CorruptJournal, JournalError
@@ -106,7 +106,7 @@ def cat(data: Path, limit: int | None, follow: bool, as_json: bool, with_readers
                     if left == 0:
                         return
         if is_empty:
-            tell_of_unknown_names(reader, **filters)
+            report_unknown_names(reader, **filters)
     except CorruptJournal as flaw:
         sys.stdout.flush()
         complain(flaw)
@@ -255,7 +255,7 @@ def export(data: Path, form: str, output: str, with_readers: bool, **filters: An
             else:
                 sink.writelines(history_lines(counted))
             if not counted.rows:
-                tell_of_unknown_names(reader, **filters)
+                report_unknown_names(reader, **filters)
     except CorruptJournal as flaw:
         complain(flaw if output == "-" else f"{flaw}; {output} is not written")
         sys.exit(1)

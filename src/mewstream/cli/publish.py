@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mewstream.cli.blocking import BlockingThread
-from mewstream.cli.completing import complete_participant, complete_stream
-from mewstream.cli.connecting import Who, participant_options, run, telling_of_connection
-from mewstream.cli.frames_in import MAX_FRAME_BYTES, Cut, Cutter, frames_of
+from mewstream.cli.daemon_thread import DaemonThread
+from mewstream.cli.frame_splitter import MAX_FRAME_BYTES, Cut, FrameSplitter, frames_of
+from mewstream.cli.identity import Identity, participant_options
+from mewstream.cli.name_suggestions import suggest_participants, suggest_streams
 from mewstream.cli.output import complain, print_json, printable, progress, quietly
+from mewstream.cli.runner import connection_reports, run
 from mewstream.cli.values import size_in_bytes
 from mewstream.protocol.errors import MewError, StreamNotFound
 
@@ -51,7 +52,7 @@ class Job:
 @click.option(
     "--stream",
     metavar="ID",
-    shell_complete=complete_stream,
+    shell_complete=suggest_streams,
     help="Write to this stream, by id or alias.  [default: open a new one]",
 )
 @click.option("--description", help="Of the new stream.")
@@ -62,7 +63,7 @@ class Job:
     "targets",
     multiple=True,
     metavar="PARTICIPANT",
-    shell_complete=complete_participant,
+    shell_complete=suggest_participants,
     help="Who reads the new stream; may be repeated.  [default: everyone]",
 )
 @click.option(
@@ -70,7 +71,7 @@ class Job:
     "grants",
     multiple=True,
     metavar="PARTICIPANT",
-    shell_complete=complete_participant,
+    shell_complete=suggest_participants,
     help="Let this one, who is connected, write to the stream too; may be repeated.",
 )
 @click.option("--keep-open", is_flag=True, help="Do not close the new stream at the end.")
@@ -88,7 +89,7 @@ class Job:
 @participant_options
 @quietly
 def publish(
-    who: Who,
+    identity: Identity,
     file: str,
     stream: str | None,
     description: str | None,
@@ -127,9 +128,9 @@ def publish(
         request.setdefault("encoding", "binary")
     job = Job(stream=stream, request=request, grants=grants, keep_open=keep_open, cut=cut or "lines", rate=rate)
     with _opened(file) as (descriptor, total):
-        cutter = Cutter(job.cut, chunk_bytes or DEFAULT_CHUNK_BYTES, "stdin" if file == "-" else file)
+        cutter = FrameSplitter(job.cut, chunk_bytes or DEFAULT_CHUNK_BYTES, "stdin" if file == "-" else file)
         try:
-            run(_publish(who, job, descriptor, cutter, total))
+            run(_publish(identity, job, descriptor, cutter, total))
         except MewError:
             if job.sent:
                 complain(
@@ -167,8 +168,8 @@ def _opened(file: str) -> Iterator[tuple[int, int | None]]:
             os.close(descriptor)
 
 
-async def _publish(who: Who, job: Job, descriptor: int, cutter: Cutter, total: int | None) -> None:
-    async with who.connect() as space, telling_of_connection(space):
+async def _publish(identity: Identity, job: Job, descriptor: int, cutter: FrameSplitter, total: int | None) -> None:
+    async with identity.connect() as space, connection_reports(space):
         stream = await _stream(space, job)
         job.id = stream.id
         if job.stream is None:
@@ -178,7 +179,7 @@ async def _publish(who: Who, job: Job, descriptor: int, cutter: Cutter, total: i
                 await stream.grant(name)
             try:
                 with progress(stream.id, total) as advance:
-                    await _send_all(stream, job, frames_of(descriptor, cutter, BlockingThread()), advance)
+                    await _send_all(stream, job, frames_of(descriptor, cutter, DaemonThread()), advance)
             finally:
                 await _confirm(space, stream, job)
         finally:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.identity import Identity, participant_options
 from mewstream.cli.output import printable, progress, quietly
+from mewstream.cli.runner import run
 from mewstream.cli.values import moment
 from mewstream.protocol.errors import StreamNotFound
 
@@ -62,7 +63,7 @@ _LAST_SECONDS = 5.0
 @click.option("--until", metavar="TIME", callback=moment, help="Before this time.")
 @quietly
 def replay(
-    who: Who,
+    identity: Identity,
     data: Path | None,
     export: Path | None,
     source_space: str | None,
@@ -96,13 +97,13 @@ def replay(
     recording: Recording = JournalRecording(data) if data is not None else ExportRecording(export or Path())
     chosen = Range(from_seq=from_seq, to_seq=to_seq, since=from_time, until=until)
     recorded = find_stream(recording, chosen, space=source_space, stream=stream)
-    interruption = run(_replay(who, recording, recorded, chosen, into=into, description=description, speed=speed))
+    interruption = run(_replay(identity, recording, recorded, chosen, into=into, description=description, speed=speed))
     if interruption is not None:
         sys.exit(128 + interruption)
 
 
 async def _replay(
-    who: Who,
+    identity: Identity,
     recording: Recording,
     recorded: RecordedStream,
     chosen: Range,
@@ -115,7 +116,7 @@ async def _replay(
     from mewstream.cli.playback import Player, open_again
     from mewstream.client.errors import FramesUnconfirmed
 
-    async with who.connect() as space:
+    async with identity.connect() as space:
         if into is None:
             stream = await open_again(space, recorded, description=description)
         else:

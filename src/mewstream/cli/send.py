@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from mewstream.cli.completing import complete_participant
-from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.identity import Identity, participant_options
+from mewstream.cli.name_suggestions import suggest_participants
 from mewstream.cli.output import print_json, printable, quietly
+from mewstream.cli.runner import run
 from mewstream.cli.values import json_object
 from mewstream.protocol import kinds
 
@@ -21,7 +22,7 @@ from mewstream.protocol import kinds
     "--payload", metavar="JSON", callback=json_object, help='Its payload, such as \'{"text": "hi"}\', in place of TEXT.'
 )
 @click.option(
-    "--to", multiple=True, metavar="PARTICIPANT", shell_complete=complete_participant, help="For whom; may be repeated."
+    "--to", multiple=True, metavar="PARTICIPANT", shell_complete=suggest_participants, help="For whom; may be repeated."
 )
 @click.option(
     "--correlation-id",
@@ -34,7 +35,7 @@ from mewstream.protocol import kinds
 @participant_options
 @quietly
 def send(
-    who: Who,
+    identity: Identity,
     text: tuple[str, ...],
     kind: str,
     payload: dict[str, Any] | None,
@@ -56,10 +57,10 @@ def send(
       mewstream send --as alice --kind mcp/reject --correlation-id 3f2a-1 --payload '{"reason": "unsafe"}'
       mewstream send --as alice --kind stream/request --payload '{"direction": "upload"}' --json
     """
-    from mewstream.cli import asking
+    from mewstream.cli import http_api
 
     said = _payload(text, kind, payload)
-    answer = run(asking.post(who, kind, said, to=list(to), correlation_id=list(correlated)))
+    answer = run(http_api.post(identity, kind, said, to=list(to), correlation_id=list(correlated)))
     if as_json:
         print_json(answer)
     elif "stream_id" in answer:

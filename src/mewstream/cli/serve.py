@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from mewstream.cli.tokens import space_file
+from mewstream.cli.token_lookup import space_file
 from mewstream.gateway.config import load_config
 from mewstream.gateway.server import run
 from mewstream.journal.settings import Durability

@@ -8,15 +8,16 @@ from typing import Any
 
 import click
 
-from mewstream.cli.completing import complete_participant, complete_stream
-from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.identity import Identity, participant_options
+from mewstream.cli.name_suggestions import suggest_participants, suggest_streams
 from mewstream.cli.output import complain, print_json, print_table, printable, quietly
+from mewstream.cli.runner import run
 from mewstream.cli.values import time_span
 from mewstream.protocol import kinds
 from mewstream.protocol.times import SECOND, rfc3339
 
-stream_argument = click.argument("stream", shell_complete=complete_stream)
-participant_argument = click.argument("participant_id", metavar="PARTICIPANT", shell_complete=complete_participant)
+stream_argument = click.argument("stream", shell_complete=suggest_streams)
+participant_argument = click.argument("participant_id", metavar="PARTICIPANT", shell_complete=suggest_participants)
 reason_option = click.option("--reason", help="Why; everyone is told.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
 
@@ -25,7 +26,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the ga
 @click.option("--json", "as_json", is_flag=True, help="A JSON list, with everything that is known of each stream.")
 @participant_options
 @quietly
-def list_streams(who: Who, as_json: bool) -> None:
+def list_streams(identity: Identity, as_json: bool) -> None:
     """List the open streams.
 
     \b
@@ -33,9 +34,9 @@ def list_streams(who: Who, as_json: bool) -> None:
       mewstream streams --as alice
       mewstream streams --as alice --json | jq -r '.[].stream_id'
     """
-    from mewstream.cli import asking
+    from mewstream.cli import http_api
 
-    found = run(asking.streams(who))
+    found = run(http_api.streams(identity))
     if as_json:
         print_json(found)
     else:
@@ -76,7 +77,7 @@ def _names(ids: Any, *, none: str = "") -> str:
 @participant_options
 @quietly
 def grant(
-    who: Who,
+    identity: Identity,
     stream: str,
     participant_id: str,
     reason: str | None,
@@ -102,7 +103,7 @@ def grant(
         raise click.UsageError("--expires-in and --max-frames are for the right to write, not for --read")
     kind = kinds.GRANT_READ if read else kinds.GRANT_WRITE
     _change(
-        who,
+        identity,
         kind,
         as_json,
         stream_id=stream,
@@ -120,7 +121,7 @@ def grant(
 @json_option
 @participant_options
 @quietly
-def revoke(who: Who, stream: str, participant_id: str, reason: str | None, read: bool, as_json: bool) -> None:
+def revoke(identity: Identity, stream: str, participant_id: str, reason: str | None, read: bool, as_json: bool) -> None:
     """Take from PARTICIPANT the right to write to STREAM (an id or an alias).
 
     \b
@@ -129,7 +130,7 @@ def revoke(who: Who, stream: str, participant_id: str, reason: str | None, read:
       mewstream revoke --as server stream-1 viewer --read --reason 'the round is over'
     """
     kind = kinds.REVOKE_READ if read else kinds.REVOKE_WRITE
-    _change(who, kind, as_json, stream_id=stream, participant_id=participant_id, reason=reason)
+    _change(identity, kind, as_json, stream_id=stream, participant_id=participant_id, reason=reason)
 
 
 @click.command()
@@ -140,7 +141,9 @@ def revoke(who: Who, stream: str, participant_id: str, reason: str | None, read:
 @json_option
 @participant_options
 @quietly
-def transfer(who: Who, stream: str, participant_id: str, reason: str | None, retain_write: bool, as_json: bool) -> None:
+def transfer(
+    identity: Identity, stream: str, participant_id: str, reason: str | None, retain_write: bool, as_json: bool
+) -> None:
     """Make PARTICIPANT the owner of STREAM (an id or an alias). It has to be connected.
 
     The owner so far loses the right to write, unless --retain-write keeps it. Whoever is not connected cannot keep it:
@@ -152,7 +155,7 @@ def transfer(who: Who, stream: str, participant_id: str, reason: str | None, ret
       mewstream transfer --as server stream-1 player1 --retain-write
     """
     answer = _change(
-        who,
+        identity,
         kinds.TRANSFER_OWNERSHIP,
         as_json,
         stream_id=stream,
@@ -175,7 +178,7 @@ def transfer(who: Who, stream: str, participant_id: str, reason: str | None, ret
 @json_option
 @participant_options
 @quietly
-def close(who: Who, stream: str, reason: str | None, as_json: bool) -> None:
+def close(identity: Identity, stream: str, reason: str | None, as_json: bool) -> None:
     """Close STREAM (an id or an alias), for everyone.
 
     \b
@@ -183,15 +186,15 @@ def close(who: Who, stream: str, reason: str | None, as_json: bool) -> None:
       mewstream close --as server stream-1
       mewstream close --as server movement --reason 'the game is over'
     """
-    _change(who, kinds.STREAM_CLOSE, as_json, stream_id=stream, reason=reason)
+    _change(identity, kinds.STREAM_CLOSE, as_json, stream_id=stream, reason=reason)
 
 
-def _change(who: Who, kind: str, as_json: bool, **fields: Any) -> dict[str, Any]:
+def _change(identity: Identity, kind: str, as_json: bool, **fields: Any) -> dict[str, Any]:
     """Post it, tell what came of it, and return the answer."""
-    from mewstream.cli import asking
+    from mewstream.cli import http_api
 
     payload = {key: value for key, value in fields.items() if value is not None}
-    answer = run(asking.post(who, kind, payload))
+    answer = run(http_api.post(identity, kind, payload))
     if as_json:
         print_json(answer)
         return answer

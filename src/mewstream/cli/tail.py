@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from mewstream.cli.blocking import BlockingThread, write_all
-from mewstream.cli.completing import complete_stream
-from mewstream.cli.connecting import Who, participant_options, run, telling_of_connection
+from mewstream.cli.daemon_thread import DaemonThread, write_all
+from mewstream.cli.identity import Identity, participant_options
+from mewstream.cli.name_suggestions import suggest_streams
 from mewstream.cli.output import complain, printable, quietly
+from mewstream.cli.runner import connection_reports, run
 from mewstream.cli.values import time_span
 from mewstream.protocol.errors import MewError
 
@@ -28,7 +29,7 @@ BATCH = 1000
 
 
 @click.command()
-@click.argument("stream", required=False, shell_complete=complete_stream)
+@click.argument("stream", required=False, shell_complete=suggest_streams)
 @click.option("--json", "form", flag_value="json", help="One JSON object a line.")
 @click.option("--raw", "form", flag_value="raw", help="The data alone: text with a line end, bytes as they are.")
 @click.option(
@@ -44,7 +45,7 @@ BATCH = 1000
 @participant_options
 @quietly
 def tail(
-    who: Who, stream: str | None, form: Form | None, shows_all: bool, count: int | None, seconds: float | None
+    identity: Identity, stream: str | None, form: Form | None, shows_all: bool, count: int | None, seconds: float | None
 ) -> None:
     """Print the frames of STREAM (an id or an alias) as they come; without STREAM, all frames and events.
 
@@ -70,7 +71,7 @@ def tail(
     if shows_all and stream is not None:
         raise click.UsageError("--all is for the whole space: a stream has frames only")
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    run(_tail(who, stream, Printer(form or "text", count, colours, shows_all), seconds))
+    run(_tail(identity, stream, Printer(form or "text", count, colours, shows_all), seconds))
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class Printer:
     shows_all: bool
     """Also what another event tells."""
     _lines: list[bytes] = field(default_factory=list)
-    _thread: BlockingThread = field(default_factory=BlockingThread)
+    _thread: DaemonThread = field(default_factory=DaemonThread)
 
     @property
     def pending(self) -> int:
@@ -95,28 +96,28 @@ class Printer:
         return self.left == 0
 
     def frame(self, frame: Frame) -> None:
-        from mewstream.cli import events_out
+        from mewstream.cli import event_format
 
         if frame.gap:
             before = f" before seq {frame.seq}" if frame.seq is not None else ""
             complain(f"{printable(frame.stream)}: {frame.gap} frames are missing{before}")
         if self.form == "json":
-            self._add(events_out.frame_json(frame) + b"\n")
+            self._add(event_format.frame_json(frame) + b"\n")
         elif self.form == "raw":
             self._add(frame.data + b"\n" if frame.is_text else frame.data)
         else:
-            self._add(events_out.frame_text(frame, colours=self.colours).encode() + b"\n")
+            self._add(event_format.frame_text(frame, colours=self.colours).encode() + b"\n")
 
     def event(self, event: Event) -> None:
-        from mewstream.cli import events_out
-        from mewstream.cli.once import says_nothing_new
+        from mewstream.cli import event_format
+        from mewstream.cli.duplicates import is_duplicate
 
-        if says_nothing_new(event) and not self.shows_all:
+        if is_duplicate(event) and not self.shows_all:
             return
         if self.form == "json":
-            self._add(events_out.event_json(event) + b"\n")
+            self._add(event_format.event_json(event) + b"\n")
         else:
-            self._add(events_out.event_text(event, colours=self.colours).encode() + b"\n")
+            self._add(event_format.event_text(event, colours=self.colours).encode() + b"\n")
 
     def _add(self, line: bytes) -> None:
         if not self.is_done:
@@ -130,8 +131,8 @@ class Printer:
             await self._thread.call(write_all, sys.stdout.fileno(), b"".join(lines))
 
 
-async def _tail(who: Who, stream: str | None, printer: Printer, seconds: float | None) -> None:
-    async with who.connect() as space, telling_of_connection(space):
+async def _tail(identity: Identity, stream: str | None, printer: Printer, seconds: float | None) -> None:
+    async with identity.connect() as space, connection_reports(space):
         try:
             async with asyncio.timeout(seconds) as limit:
                 if stream is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mewstream.cli.output import printable, quietly
-from mewstream.cli.tokens import secret_file
+from mewstream.cli.secret_files import secret_file
 from mewstream.gateway import identity
 from mewstream.protocol.errors import ConfigError
 from mewstream.protocol.identifiers import flaw_in_participant_id

@@ -21,7 +21,7 @@ _QUOTES = "\"'"
 Candidates = Callable[["Session", list[str]], Iterable[str]]
 
 
-class Mistake(MewError):
+class InvalidInput(MewError):
     """The person typed something that means nothing. The text says what was expected."""
 
 
@@ -48,7 +48,7 @@ def values(arguments: tuple[Argument, ...], text: str, usage: str) -> list[str |
         text = text.strip()
         if not text:
             if not argument.optional:
-                raise Mistake(f"{argument.name} is missing: {usage}")
+                raise InvalidInput(f"{argument.name} is missing: {usage}")
             found.append(None)
         elif argument.is_rest:
             found.append(text)
@@ -57,7 +57,7 @@ def values(arguments: tuple[Argument, ...], text: str, usage: str) -> list[str |
             word, text = _first_word(text)
             found.append(word)
     if text.strip():
-        raise Mistake(f"{text.strip()!r} is too much: {usage}")
+        raise InvalidInput(f"{text.strip()!r} is too much: {usage}")
     return found
 
 
@@ -65,7 +65,7 @@ def _first_word(text: str) -> tuple[str, str]:
     if text[0] in _QUOTES:
         end = text.find(text[0], 1)
         if end < 0:
-            raise Mistake(f"the quote before {text[1:]!r} is not closed")
+            raise InvalidInput(f"the quote before {text[1:]!r} is not closed")
         return text[1:end], text[end + 1 :]
     word, *rest = text.split(maxsplit=1)
     return word, rest[0] if rest else ""

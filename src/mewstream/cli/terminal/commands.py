@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mewstream.cli.terminal.arguments import Argument, Mistake, values
+from mewstream.cli.terminal.arguments import Argument, InvalidInput, values
 from mewstream.cli.terminal.details import detail_lines, people_lines, stream_lines, tool_lines
 from mewstream.cli.terminal.lines import Line, as_json, short
 from mewstream.cli.terminal.narrator import stamped
@@ -33,24 +33,24 @@ class Command:
         return " ".join([f"/{self.name}", *map(str, self.arguments)])
 
 
-class Doing(NamedTuple):
+class ParsedLine(NamedTuple):
     """A line that was understood."""
 
     command: Command
     values: list[str | None]
 
 
-def understand(line: str) -> Doing:
+def parse_line(line: str) -> ParsedLine:
     """A command with its values. What begins with no slash, or with two, is said to everyone."""
     if not line.startswith("/"):
-        return Doing(_SAY, [line])
+        return ParsedLine(_SAY, [line])
     if line.startswith("//"):
-        return Doing(_SAY, [line[1:]])
+        return ParsedLine(_SAY, [line[1:]])
     name, _, rest = line[1:].partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        raise Mistake(f"/{name} is no command: /help lists them; //{name} says it")
-    return Doing(command, values(command.arguments, rest, command.usage))
+        raise InvalidInput(f"/{name} is no command: /help lists them; //{name} says it")
+    return ParsedLine(command, values(command.arguments, rest, command.usage))
 
 
 # -- saying and looking -----------------------------------------------------------------------------
@@ -65,7 +65,7 @@ async def _help(session: Session, name: str | None) -> None:
     if name is not None:
         found = COMMANDS.get(name.removeprefix("/"))
         if found is None:
-            raise Mistake(f"{name} is no command: /help lists them")
+            raise InvalidInput(f"{name} is no command: /help lists them")
         wanted = [found]
     width = max(len(each.usage) for each in wanted)
     session.show(*([("head", each.usage.ljust(width)), ("plain", f"  {each.help}")] for each in wanted))
@@ -182,9 +182,9 @@ async def _call(session: Session, who: str, tool: str, arguments: str | None) ->
         try:
             given = msgspec.json.decode(arguments)
         except msgspec.DecodeError as flaw:
-            raise Mistake(f'the arguments are no JSON: {flaw}; expected for instance {{"x": 1}}') from None
+            raise InvalidInput(f'the arguments are no JSON: {flaw}; expected for instance {{"x": 1}}') from None
         if not isinstance(given, dict):
-            raise Mistake(f'the arguments of a tool are a JSON object, for instance {{"x": 1}}, not {arguments}')
+            raise InvalidInput(f'the arguments of a tool are a JSON object, for instance {{"x": 1}}, not {arguments}')
     session.show(*_result(await session.space.call_tool(tool, given, to=who), of=who))
 
 
@@ -203,7 +203,7 @@ async def _proposals(session: Session) -> None:
 async def _approve(session: Session, number: str, who: str | None) -> None:
     proposal = session.proposals[number]
     if who is None and not proposal.to:
-        raise Mistake(f"the proposal does not say who shall do it: /approve {number} WHO")
+        raise InvalidInput(f"the proposal does not say who shall do it: /approve {number} WHO")
     session.show(*_result(await session.space.fulfil(proposal, to=who), of=who or ", ".join(proposal.to)))
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from mewstream.cli.terminal.commands import Doing, understand
+from mewstream.cli.terminal.commands import ParsedLine, parse_line
 from mewstream.cli.terminal.narrator import stamped
 from mewstream.cli.terminal.session import Session
 from mewstream.protocol.errors import MewError
@@ -72,7 +72,7 @@ class Conversation:
 
     def _begin(self, line: str) -> asyncio.Task[None] | None:
         try:
-            doing = understand(line)
+            doing = parse_line(line)
         except MewError as mistake:
             self._failed(mistake)
             return None
@@ -81,7 +81,7 @@ class Conversation:
         task.add_done_callback(lambda done: self._running.pop(done, None))
         return task
 
-    async def _carry_out(self, doing: Doing) -> None:
+    async def _carry_out(self, doing: ParsedLine) -> None:
         turn: Any = contextlib.nullcontext() if doing.command.asks_others else self._turn
         try:
             async with turn:

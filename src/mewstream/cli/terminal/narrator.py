@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from mewstream.cli.once import says_nothing_new
+from mewstream.cli.duplicates import is_duplicate
 from mewstream.cli.terminal.lines import Line, Piece, as_json, as_text, listed, short
 from mewstream.client import events
 from mewstream.client.frame import Frame
@@ -80,7 +80,7 @@ class Narrator:
                 return self._has_asked(message.id)
             case events.Received(kind=kinds.MCP_RESPONSE, message=message) if message is not None:
                 return any(map(self._has_asked, message.correlation_id))
-        return says_nothing_new(event)
+        return is_duplicate(event)
 
     def _pieces(self, event: events.Event, number: int | None) -> Line:
         match event:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mewstream.cli.terminal.arguments import Mistake
+from mewstream.cli.terminal.arguments import InvalidInput
 from mewstream.client.events import Proposed, Requested
 
 MOST = 1000
@@ -56,5 +56,5 @@ class Proposals:
         found = self.open.get(int(number)) if number.isascii() and number.isdecimal() and len(number) < 20 else None
         if found is None:
             waiting = ", ".join(map(str, self.open)) or "none"
-            raise Mistake(f"there is no open proposal {number}: open are {waiting}")
+            raise InvalidInput(f"there is no open proposal {number}: open are {waiting}")
         return found

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from mewstream.cli.terminal.arguments import Mistake
+from mewstream.cli.terminal.arguments import InvalidInput
 from mewstream.cli.terminal.lines import Line, listed
 from mewstream.cli.terminal.narrator import Narrator, stamped
 from mewstream.cli.terminal.proposals import Proposals
@@ -54,7 +54,7 @@ class Session:
     def stream(self, name: str) -> Stream:
         found = self.space.streams.get(name)
         if found is None:
-            raise Mistake(f"there is no open stream {name!r}: open are {', '.join(self.stream_names()) or 'none'}")
+            raise InvalidInput(f"there is no open stream {name!r}: open are {', '.join(self.stream_names()) or 'none'}")
         return found
 
     def stream_names(self) -> Iterable[str]:
@@ -78,14 +78,14 @@ class Session:
         """Show the frames of a stream, which may be opened later."""
         key = self._key(name)
         if key in self._watches:
-            raise Mistake(f"{key} is watched already: /unwatch {key} ends that")
+            raise InvalidInput(f"{key} is watched already: /unwatch {key} ends that")
         self._watches[key] = self.start(self._show_frames(key, self.space.subscribe(key)))
 
     def unwatch(self, name: str) -> None:
         key = self._key(name)
         task = self._watches.pop(key if key in self._watches else name, None)
         if task is None:
-            raise Mistake(f"{name} is not watched: watched are {', '.join(self._watches) or 'none'}")
+            raise InvalidInput(f"{name} is not watched: watched are {', '.join(self._watches) or 'none'}")
         task.cancel()
 
     def _key(self, name: str) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 import click
 import msgspec
 
-from mewstream.cli.completing import complete_participant
-from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.identity import Identity, participant_options
+from mewstream.cli.name_suggestions import suggest_participants
 from mewstream.cli.output import complain, print_json, printable, quietly
-from mewstream.cli.tokens import secret_file
+from mewstream.cli.runner import run
+from mewstream.cli.secret_files import secret_file
 from mewstream.protocol import kinds
 
 
@@ -51,7 +52,7 @@ def _capability(context: click.Context, parameter: click.Parameter, values: tupl
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
 @participant_options
 @quietly
-def invite(who: Who, name: str, capabilities: list[Any] | None, output: Path | None, as_json: bool) -> None:
+def invite(identity: Identity, name: str, capabilities: list[Any] | None, output: Path | None, as_json: bool) -> None:
     """Let somebody new into the space, and get the token for it.
 
     The token is shown this once. stdout has nothing but the token. With --output it is in the file only.
@@ -62,7 +63,7 @@ def invite(who: Who, name: str, capabilities: list[Any] | None, output: Path | N
       mewstream invite --as server bot -c 'stream/*' -c '{"kind": "mcp/request", "payload": {"method": "tools/*"}}'
       mewstream invite --as server guest --json | jq -r .token
     """
-    from mewstream.cli import asking
+    from mewstream.cli import http_api
     from mewstream.client.errors import ConnectError
 
     payload: dict[str, Any] = {"participant_id": name}
@@ -71,9 +72,9 @@ def invite(who: Who, name: str, capabilities: list[Any] | None, output: Path | N
     # The file comes first: a token for which there is no place would be lost.
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(secret_file(output)) if output is not None else None
-        answer = run(asking.post(who, kinds.INVITE, payload))
+        answer = run(http_api.post(identity, kinds.INVITE, payload))
         if not answer.get("token"):
-            raise ConnectError(f"{who.http_url} has accepted the invitation and told no token")
+            raise ConnectError(f"{identity.http_url} has accepted the invitation and told no token")
         if file is not None:
             file.write(f"{answer.pop('token')}\n")
     if as_json:
@@ -87,12 +88,12 @@ def invite(who: Who, name: str, capabilities: list[Any] | None, output: Path | N
 
 
 @click.command()
-@click.argument("participant_id", metavar="PARTICIPANT", shell_complete=complete_participant)
+@click.argument("participant_id", metavar="PARTICIPANT", shell_complete=suggest_participants)
 @click.option("--reason", help="Why; everyone is told.")
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
 @participant_options
 @quietly
-def kick(who: Who, participant_id: str, reason: str | None, as_json: bool) -> None:
+def kick(identity: Identity, participant_id: str, reason: str | None, as_json: bool) -> None:
     """Remove PARTICIPANT from the space. Its token stays valid: it may come again.
 
     \b
@@ -100,10 +101,10 @@ def kick(who: Who, participant_id: str, reason: str | None, as_json: bool) -> No
       mewstream kick --as server player1
       mewstream kick --as server player1 --reason 'flooding the chat'
     """
-    from mewstream.cli import asking
+    from mewstream.cli import http_api
 
     payload = {"participant_id": participant_id} | ({"reason": reason} if reason is not None else {})
-    answer = run(asking.post(who, kinds.KICK, payload))
+    answer = run(http_api.post(identity, kinds.KICK, payload))
     if as_json:
         print_json(answer)
     else:

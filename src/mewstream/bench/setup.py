@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from mewstream.bench import wire
 from mewstream.bench.errors import CheckFailed
 from mewstream.bench.peer import Peer
-from mewstream.bench.process import need_files
+from mewstream.bench.resource_usage import need_files
 from mewstream.bench.roster import Participant
 from mewstream.bench.target import Live
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from mewstream.bench.metrics import Figures, metric
-from mewstream.bench.process import need_files
+from mewstream.bench.resource_usage import need_files
 from mewstream.bench.roster import Needs
 from mewstream.bench.target import Live, Target
 

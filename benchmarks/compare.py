@@ -84,7 +84,7 @@ class Run:
             for part, each in joins.items():
                 _tell(name)(f"preparing {part}")
                 needs = msgspec.structs.replace(each.needs, unattended=_UNATTENDED)
-                storms[part] = stack.enter_context(each.begun(stack.enter_context(OURS.running(needs))))
+                storms[part] = stack.enter_context(each.prepared(stack.enter_context(OURS.running(needs))))
             rounds = []
             for number in range(self.rounds * _STORMS):
                 _tell(name)(f"storm {number + 1} of {self.rounds * _STORMS}, {len(storms)} times")

@@ -86,7 +86,7 @@ _TARGET_OPTIONS = (
 
 
 class Setup:
-    """What the options that all measurements have in common ask for."""
+    """The options that all measurements have in common."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -157,13 +157,13 @@ class Setup:
 
 
 def _name(command: str) -> str:
-    """A column needs a short one: the script or program."""
+    """A short name for a column: the script or program."""
     words = command.split()
     return Path(next((word for word in words if word.endswith((".py", ".js"))), words[0])).name
 
 
 def _measured(command: Callable[..., Measurement]) -> Callable[..., None]:
-    """A command that returns what to measure becomes one that measures it."""
+    """Turn a function that returns a measurement into a command that runs it."""
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
@@ -210,9 +210,9 @@ def _size(least: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def bench() -> None:
     """Measure a MEW gateway, ours or another, and check everything it delivers.
 
-    Each measurement speaks plain v0.4. Every run checks that each reader got every frame, in order
-    and unchanged; a gateway that fails has exit code 1 and no figures. With the process of the gateway
-    (--pid, --spawn) its CPU time is told too. The load generator reports its own share.
+    All measurements speak plain v0.4. Every run checks that each reader got every frame, in order and
+    unchanged; if not, the exit code is 1 and there are no figures. If the process of the gateway is known
+    (--pid, --spawn), its CPU time is measured too. The load generator also reports its own CPU time.
 
     \b
     Examples:
@@ -230,7 +230,7 @@ def bench() -> None:
 @_workers
 @_measured
 def fanout(readers: int, size: int, seconds: float, binary: bool, workers: int) -> Measurement:
-    """One writer at full speed, to many readers.
+    """Measure one writer at full speed, with many readers.
 
     \b
     Examples:
@@ -242,7 +242,7 @@ def fanout(readers: int, size: int, seconds: float, binary: bool, workers: int) 
 
 @bench.command()
 @click.option("--writers", type=click.IntRange(1, 9999), default=20, show_default=True, help="Each has a stream.")
-@click.option("--readers", type=click.IntRange(0), default=0, show_default=True, help="Who read and do not write.")
+@click.option("--readers", type=click.IntRange(0), default=0, show_default=True, help="Participants that only read.")
 @click.option(
     "--hz", type=click.FloatRange(0.01), default=60.0, show_default=True, help="Frames a second of each writer."
 )
@@ -266,7 +266,7 @@ def rate(
     binary: bool,
     workers: int,
 ) -> Measurement:
-    """Writers at a steady rate, everyone reads: latency, or the highest rate with a short one.
+    """Measure the latency at a steady rate, or the highest rate with a short latency.
 
     \b
     Examples:
@@ -289,7 +289,13 @@ def rate(
 
 @bench.command()
 @click.option("--pairs", type=click.IntRange(1), default=4, show_default=True, help="Each hands a stream to and fro.")
-@click.option("--readers", type=click.IntRange(1), default=10, show_default=True, help="Who read the frames meanwhile.")
+@click.option(
+    "--readers",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Participants that read the frames meanwhile.",
+)
 @click.option(
     "--hz", type=click.FloatRange(0.01), default=1000.0, show_default=True, help="Frames a second that flow meanwhile."
 )
@@ -298,7 +304,7 @@ def rate(
 @_workers
 @_measured
 def control(pairs: int, readers: int, hz: float, size: int, seconds: float, workers: int) -> Measurement:
-    """Grant, revoke and transfer while frames flow: round trips a second.
+    """Measure grants, revokes and transfers per second while frames flow.
 
     \b
     Examples:
@@ -309,28 +315,35 @@ def control(pairs: int, readers: int, hz: float, size: int, seconds: float, work
 
 
 @bench.command()
-@click.option("--joiners", type=click.IntRange(1), default=500, show_default=True, help="Who join at once.")
+@click.option(
+    "--joiners", type=click.IntRange(1), default=500, show_default=True, help="Participants that join at once."
+)
 @click.option("--streams", type=click.IntRange(1), default=50, show_default=True, help="Streams that are active.")
 @click.option(
-    "--concurrency", type=click.IntRange(1), default=50, show_default=True, help="Who wait for a welcome at any time."
+    "--concurrency",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Participants that wait for a welcome at any time.",
 )
 @click.option(
     "--bystanders",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Who are there without a connection (auto_connect).",
+    help="Participants that are present without a connection (auto_connect).",
 )
 @click.option(
     "--listeners",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Who are there with a connection, and hear of everyone who joins.",
+    help="Participants that are connected and are told about every join.",
 )
+@click.option("--waves", type=click.IntRange(1), default=1, show_default=True, help="Join in this many waves.")
 @_measured
-def join(joiners: int, streams: int, concurrency: int, bystanders: int, listeners: int) -> Measurement:
-    """A storm of joins: how fast, and is every welcome right?
+def join(joiners: int, streams: int, concurrency: int, bystanders: int, listeners: int, waves: int) -> Measurement:
+    """Measure a storm of joins, and check every welcome.
 
     \b
     Examples:
@@ -342,6 +355,7 @@ def join(joiners: int, streams: int, concurrency: int, bystanders: int, listener
         concurrency=concurrency,
         bystanders=bystanders,
         listeners=listeners,
+        waves=waves,
     )
 
 
@@ -358,7 +372,7 @@ def join(joiners: int, streams: int, concurrency: int, bystanders: int, listener
 )
 @_measured
 def idle(connections: int, spaces: int, seconds: float) -> Measurement:
-    """Memory of the gateway for connections that do nothing. Needs --spawn or --pid.
+    """Measure the memory of the gateway for idle connections. Needs --spawn or --pid.
 
     \b
     Examples:
@@ -380,7 +394,7 @@ def idle(connections: int, spaces: int, seconds: float) -> Measurement:
 @_seconds
 @_measured
 def auth(writers: tuple[int, ...], size: int, seconds: float) -> Measurement:
-    """What a frame costs as the authorized writers of its stream grow.
+    """Measure the cost of a frame as the number of authorized writers grows.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``mewstream invite`` and ``kick``: who is let in, and who has to go."""
+"""``mewstream invite`` and ``kick``: add participants to a space, and remove them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mewstream.protocol import kinds
 
 
 def _capability(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[Any] | None:
-    """Patterns: a kind such as ``stream/*``, or a JSON object."""
+    """Parse capabilities, each a kind such as ``stream/*`` or a pattern as a JSON object."""
     patterns: list[Any] = []
     for value in values:
         if not value.startswith("{"):
@@ -40,22 +40,22 @@ def _capability(context: click.Context, parameter: click.Parameter, values: tupl
     multiple=True,
     metavar="KIND|JSON",
     callback=_capability,
-    help="What it may do: a kind such as 'stream/*', or a pattern as JSON; may be repeated.  "
+    help="A capability: a kind such as 'stream/*', or a pattern as JSON; may be repeated.  "
     "[default: the defaults of the space]",
 )
 @click.option(
     "--output",
     "-o",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A new file for the token, which only you can read; else it is printed.",
+    help="A new file for the token, which only you can read, instead of stdout.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
 @participant_options
 @quietly
 def invite(identity: Identity, name: str, capabilities: list[Any] | None, output: Path | None, as_json: bool) -> None:
-    """Let somebody new into the space, and get the token for it.
+    """Invite a new participant, NAME, and get its token.
 
-    The token is shown this once. stdout has nothing but the token. With --output it is in the file only.
+    The token is shown only this once: alone on stdout or, with --output, only in the file.
 
     \b
     Examples:
@@ -69,12 +69,12 @@ def invite(identity: Identity, name: str, capabilities: list[Any] | None, output
     payload: dict[str, Any] = {"participant_id": name}
     if capabilities is not None:
         payload["capabilities"] = capabilities
-    # The file comes first: a token for which there is no place would be lost.
+    # The file is created first, so that no token is issued that could not be stored.
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(secret_file(output)) if output is not None else None
         answer = run(http_api.post(identity, kinds.INVITE, payload))
         if not answer.get("token"):
-            raise ConnectError(f"{identity.http_url} has accepted the invitation and told no token")
+            raise ConnectError(f"{identity.http_url} has accepted the invitation but returned no token")
         if file is not None:
             file.write(f"{answer.pop('token')}\n")
     if as_json:
@@ -94,7 +94,7 @@ def invite(identity: Identity, name: str, capabilities: list[Any] | None, output
 @participant_options
 @quietly
 def kick(identity: Identity, participant_id: str, reason: str | None, as_json: bool) -> None:
-    """Remove PARTICIPANT from the space. Its token stays valid: it may come again.
+    """Remove PARTICIPANT from the space. Its token stays valid, so it may join again.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``mewstream publish``: a file, or whatever comes by a pipe, into a stream."""
+"""``mewstream publish``: send a file or stdin into a stream."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ DEFAULT_CHUNK_BYTES = 16384
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """What to publish where, and how far it is."""
+    """What to publish, where, and how much has been sent."""
 
     stream: str | None
     request: dict[str, Any]
-    """Of a new stream."""
+    """The fields of the request for a new stream."""
     grants: tuple[str, ...]
     keep_open: bool
     cut: Cut
     rate: float | None
     id: str = ""
-    """Of the stream, when it is known."""
+    """The id of the stream, once it is known."""
     sent: int = 0
     bytes: int = 0
     unconfirmed: int = 0
-    """Sent before the connection was lost for a while: perhaps recorded, perhaps not."""
+    """Frames that were in transit when the connection was lost. They may or may not be recorded."""
 
 
 @click.command()
@@ -72,19 +72,23 @@ class Job:
     multiple=True,
     metavar="PARTICIPANT",
     shell_complete=suggest_participants,
-    help="Let this one, who is connected, write to the stream too; may be repeated.",
+    help="Let this connected participant write to the stream too; may be repeated.",
 )
 @click.option("--keep-open", is_flag=True, help="Do not close the new stream at the end.")
 @click.option("--lines", "cut", flag_value="lines", help="A frame for each line of text (the default).")
-@click.option("--jsonl", "cut", flag_value="jsonl", help="A frame for each line, which has to be JSON; no empty ones.")
-@click.option("--raw", "cut", flag_value="raw", help="Frames of bytes, cut as --chunk-bytes says.")
+@click.option(
+    "--jsonl", "cut", flag_value="jsonl", help="A frame for each line, which must be JSON; empty lines are skipped."
+)
+@click.option("--raw", "cut", flag_value="raw", help="Binary frames of --chunk-bytes each.")
 @click.option(
     "--chunk-bytes",
     metavar="SIZE",
     callback=size_in_bytes(least=1, most=MAX_FRAME_BYTES),
     help=f"The size of raw frames, such as 64KiB; the last may be shorter.  [default: {DEFAULT_CHUNK_BYTES}]",
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="FRAMES", help="At most so many a second.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), metavar="FRAMES", help="The maximum number of frames per second."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @participant_options
 @quietly
@@ -103,11 +107,11 @@ def publish(
     rate: float | None,
     as_json: bool,
 ) -> None:
-    """Send FILE, or stdin, into a stream, and tell how many frames the gateway has recorded.
+    """Send FILE or stdin into a stream, and print how many frames the gateway has recorded.
 
-    It connects by a socket, which ends another connection of the same participant. A new stream is closed
-    at the end. Ctrl-C stops reading; what was sent until then is recorded and counted, and the exit code
-    is 130. Where the gateway refuses a frame it is 1.
+    It connects by WebSocket, which replaces any other connection of the same participant. A new stream is
+    closed at the end. Ctrl-C stops reading; the frames sent so far are recorded and counted, and the exit
+    code is 130. If the gateway refuses a frame, the exit code is 1.
 
     \b
     Examples:
@@ -158,7 +162,7 @@ def _report(job: Job, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def _opened(file: str) -> Iterator[tuple[int, int | None]]:
-    """The descriptor of the input, and its size where it has one."""
+    """The file descriptor of the input, and its size if it is a regular file."""
     descriptor = 0 if file == "-" else os.open(file, os.O_RDONLY)
     try:
         found = os.fstat(descriptor)
@@ -183,13 +187,13 @@ async def _publish(identity: Identity, job: Job, descriptor: int, cutter: FrameS
             finally:
                 await _confirm(space, stream, job)
         finally:
-            # Also after Ctrl-C, and after a refusal: nobody shall wait for more.
+            # Also after Ctrl-C and after a refusal, so that readers do not wait for more frames.
             if job.stream is None and not job.keep_open and stream.is_open and stream.is_mine:
                 await stream.close()
 
 
 async def _confirm(space: Space, stream: Stream, job: Job) -> None:
-    """Wait until everything is recorded, but for what nobody knows of any more. Raises what was refused."""
+    """Wait until every frame is recorded or known to be unconfirmed. Raises a PeerError for a refused frame."""
     from mewstream.client.errors import FramesUnconfirmed
 
     while True:
@@ -198,12 +202,12 @@ async def _confirm(space: Space, stream: Stream, job: Job) -> None:
             break
         except FramesUnconfirmed as unsure:
             job.unconfirmed += unsure.count
-    with contextlib.suppress(FramesUnconfirmed):  # they are counted already
+    with contextlib.suppress(FramesUnconfirmed):  # already counted above
         await space.flush()
 
 
 async def _stream(space: Space, job: Job) -> Stream:
-    """The stream to write to: one that is there, or a new one."""
+    """The existing stream to write to, or a new one."""
     if job.stream is None:
         return await space.open_stream(**job.request)
     stream = space.streams.get(job.stream)
@@ -220,7 +224,7 @@ async def _send_all(stream: Stream, job: Job, frames: AsyncIterator[bytes], adva
     began = loop.time()
     async for frame in frames:
         if job.rate is not None:
-            # By the clock of the whole run: what is late once is caught up with.
+            # Measured from the start, so that a delay is made up for.
             await asyncio.sleep(began + job.sent / job.rate - loop.time())
         await stream.send(_data(frame, job.cut, stream))
         job.sent += 1
@@ -232,5 +236,5 @@ def _data(frame: bytes, cut: Cut, stream: Stream) -> Any:
     if cut == "raw":
         return frame
     if cut == "jsonl" and stream.is_announced:
-        return msgspec.json.decode(frame)  # it becomes the content of a numbered message
+        return msgspec.json.decode(frame)  # the content of a numbered message
     return frame.decode()

@@ -1,4 +1,4 @@
-"""``mewstream send``: say something in a space without joining it."""
+"""``mewstream send``: send a message to a space without joining it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ from mewstream.protocol import kinds
 @click.argument("text", nargs=-1)
 @click.option("--kind", default=kinds.CHAT, show_default=True, help="The kind of the message.")
 @click.option(
-    "--payload", metavar="JSON", callback=json_object, help='Its payload, such as \'{"text": "hi"}\', in place of TEXT.'
+    "--payload", metavar="JSON", callback=json_object, help='Its payload, such as \'{"text": "hi"}\', instead of TEXT.'
 )
 @click.option(
-    "--to", multiple=True, metavar="PARTICIPANT", shell_complete=suggest_participants, help="For whom; may be repeated."
+    "--to",
+    multiple=True,
+    metavar="PARTICIPANT",
+    shell_complete=suggest_participants,
+    help="The addressee; may be repeated.",
 )
 @click.option(
     "--correlation-id",
     "correlated",
     multiple=True,
     metavar="ID",
-    help="The message that this one is about, such as a proposal; may be repeated.",
+    help="The id of the message that this one refers to, such as a proposal; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
 @participant_options
@@ -45,9 +49,8 @@ def send(
 ) -> None:
     """Send a message: TEXT as chat, or any kind with any payload.
 
-    Without TEXT and --payload, the text is read from stdin. It is posted by HTTP: a program that is
-    connected under the same name stays connected. Nothing is printed, unless the answer says more than
-    that it was accepted.
+    With neither TEXT nor --payload, the text is read from stdin. The message is sent by HTTP, so a program
+    that is connected under the same name stays connected. Nothing is printed, unless a stream was opened.
 
     \b
     Examples:

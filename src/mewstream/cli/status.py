@@ -1,4 +1,4 @@
-"""``mewstream status``: is the gateway well, who is here, what is open."""
+"""``mewstream status``: show the state of a gateway."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mewstream.cli.streams import print_streams
 @participant_options
 @quietly
 def status(identity: Identity, as_json: bool) -> None:
-    """Tell how the gateway is; with --as, also who may come, who is here, and which streams are open.
+    """Show the state of the gateway; with --as, also who may join, who is connected and which streams are open.
 
-    Exit code 0: the gateway is well. 1: it is up, and draining or unable to record. 3: it cannot be reached.
+    Exit code 0: the gateway is well. 1: it is running, but draining or unable to record. 3: it cannot be reached.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def status(identity: Identity, as_json: bool) -> None:
       mewstream status --as alice --url wss://mew.example.org
       mewstream status --json | jq .health.clients
     """
-    found = run(_ask(identity))
+    found = run(_fetch(identity))
     health = found["health"]
     if as_json:
         print_json(found)
@@ -46,7 +46,7 @@ def status(identity: Identity, as_json: bool) -> None:
         sys.exit(1)
 
 
-async def _ask(identity: Identity) -> dict[str, Any]:
+async def _fetch(identity: Identity) -> dict[str, Any]:
     from mewstream.cli import http_api
 
     found: dict[str, Any] = {"health": await http_api.health(identity)}
@@ -61,7 +61,7 @@ def _yes(value: object) -> str:
 
 
 def _kinds(participant: dict[str, Any]) -> str:
-    """The kinds alone: the patterns of payloads are for --json."""
+    """The kinds without the payload patterns, which --json shows."""
     patterns = participant.get("capabilities")
     kinds = [str(each.get("kind")) for each in patterns or () if isinstance(each, dict)]
     return ", ".join(dict.fromkeys(kinds))

@@ -1,4 +1,4 @@
-"""``mewstream streams``, ``grant``, ``revoke``, ``transfer`` and ``close``: who may do what to which stream."""
+"""``mewstream streams``, ``grant``, ``revoke``, ``transfer`` and ``close``: list streams and change rights on them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the ga
 
 
 @click.command("streams")
-@click.option("--json", "as_json", is_flag=True, help="A JSON list, with everything that is known of each stream.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON list with the full description of each stream.")
 @participant_options
 @quietly
 def list_streams(identity: Identity, as_json: bool) -> None:
@@ -70,9 +70,9 @@ def _names(ids: Any, *, none: str = "") -> str:
 @stream_argument
 @participant_argument
 @reason_option
-@click.option("--expires-in", metavar="TIME", callback=time_span(), help="Only for so long: 30 (seconds), 15m, 7d.")
-@click.option("--max-frames", type=click.IntRange(1), help="Only for so many frames.")
-@click.option("--read", is_flag=True, help="The right to read, for a stream that has a set of readers.")
+@click.option("--expires-in", metavar="TIME", callback=time_span(), help="When the right ends: 30 (seconds), 15m, 7d.")
+@click.option("--max-frames", type=click.IntRange(1), help="The number of frames after which the right ends.")
+@click.option("--read", is_flag=True, help="Grant the right to read instead, for a stream with a set of readers.")
 @json_option
 @participant_options
 @quietly
@@ -86,7 +86,7 @@ def grant(
     read: bool,
     as_json: bool,
 ) -> None:
-    """Let PARTICIPANT write to STREAM (an id or an alias). It has to be connected.
+    """Let PARTICIPANT, who must be connected, write to STREAM (an id or an alias).
 
     \b
     Examples:
@@ -117,12 +117,12 @@ def grant(
 @stream_argument
 @participant_argument
 @reason_option
-@click.option("--read", is_flag=True, help="The right to read.")
+@click.option("--read", is_flag=True, help="Revoke the right to read instead.")
 @json_option
 @participant_options
 @quietly
 def revoke(identity: Identity, stream: str, participant_id: str, reason: str | None, read: bool, as_json: bool) -> None:
-    """Take from PARTICIPANT the right to write to STREAM (an id or an alias).
+    """Revoke the right of PARTICIPANT to write to STREAM (an id or an alias).
 
     \b
     Examples:
@@ -137,17 +137,17 @@ def revoke(identity: Identity, stream: str, participant_id: str, reason: str | N
 @stream_argument
 @participant_argument
 @reason_option
-@click.option("--retain-write", is_flag=True, help="The owner so far may go on writing.")
+@click.option("--retain-write", is_flag=True, help="The previous owner keeps the right to write.")
 @json_option
 @participant_options
 @quietly
 def transfer(
     identity: Identity, stream: str, participant_id: str, reason: str | None, retain_write: bool, as_json: bool
 ) -> None:
-    """Make PARTICIPANT the owner of STREAM (an id or an alias). It has to be connected.
+    """Make PARTICIPANT, who must be connected, the owner of STREAM (an id or an alias).
 
-    The owner so far loses the right to write, unless --retain-write keeps it. Whoever is not connected cannot keep it:
-    that is told, with exit code 1.
+    The previous owner loses the right to write, unless --retain-write keeps it. Only a connected participant can
+    keep it; if that fails, the command says so, with exit code 1.
 
     \b
     Examples:
@@ -190,7 +190,7 @@ def close(identity: Identity, stream: str, reason: str | None, as_json: bool) ->
 
 
 def _change(identity: Identity, kind: str, as_json: bool, **fields: Any) -> dict[str, Any]:
-    """Post it, tell what came of it, and return the answer."""
+    """Send a message, print the result, and return the gateway's answer."""
     from mewstream.cli import http_api
 
     payload = {key: value for key, value in fields.items() if value is not None}

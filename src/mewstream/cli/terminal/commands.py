@@ -1,4 +1,4 @@
-"""The table of slash commands. Help and completion are made from it."""
+"""The table of slash commands, from which help and completion are made."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Command:
     arguments: tuple[Argument, ...]
     help: str
     run: Run
-    """Called with the session and a value for each argument."""
+    """Called with the session and the value of each argument."""
     asks_others: bool = False
-    """It waits for another participant, who may take long."""
+    """Whether it waits for another participant, who may take long."""
 
     @property
     def usage(self) -> str:
@@ -34,14 +34,14 @@ class Command:
 
 
 class ParsedLine(NamedTuple):
-    """A line that was understood."""
+    """A command and the values of its arguments."""
 
     command: Command
     values: list[str | None]
 
 
 def parse_line(line: str) -> ParsedLine:
-    """A command with its values. What begins with no slash, or with two, is said to everyone."""
+    """Parse a typed line. A line without a slash, or with two, is a chat message. Raises InvalidInput."""
     if not line.startswith("/"):
         return ParsedLine(_SAY, [line])
     if line.startswith("//"):
@@ -130,14 +130,14 @@ async def _write(session: Session, stream: str, text: str) -> None:
     found = session.stream(stream)
     data: Any = text
     if found.is_announced:
-        # Its data are JSON; what is none is a text.
+        # The content is JSON; text that is not JSON is sent as a string.
         try:
             data = msgspec.json.decode(text)
         except msgspec.DecodeError:
             pass
     await found.send(data)
     await found.flush()
-    if found.id not in session.watched:  # else the frame itself is shown
+    if found.id not in session.watched:  # otherwise the frame itself is shown
         session.show(_note(f"{found.id} has it"))
 
 
@@ -219,7 +219,7 @@ def _note(text: str) -> Line:
 
 
 def _result(result: Any, *, of: str) -> list[Line]:
-    """What a tool has answered: its texts, or else the JSON that came."""
+    """The answer of a tool: its texts, or the JSON if it has other content."""
     content = result.get("content") if isinstance(result, dict) else None
     texts: list[str] = []
     if isinstance(content, list) and all(isinstance(each, dict) and each.get("type") == "text" for each in content):

@@ -336,7 +336,7 @@ class _Storm:
         joiner.log_at = self._ends[place]
 
     def check_welcomes(self) -> None:
-        """Check that each welcome lists exactly those who joined before, and every stream with its owner and writers."""
+        """Check that each welcome lists exactly those who joined before it, and every stream with its rights."""
         order = [*self._hosts, *self._after]
         places = {id: place for place, id in enumerate(order)}
         for joiner in self._joiners:

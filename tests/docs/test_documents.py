@@ -21,6 +21,7 @@ import modules
 import msgspec
 import pytest
 import stream_states
+import yaml
 
 import mewstream
 from mewstream.cli.main import cli
@@ -559,6 +560,18 @@ def test_operations_lists_every_setting_with_its_default(heading: str, settings:
         defaults["retention"] = "none"  # its own table is in docs/journal.md
     assert {name: listed.get(name) for name in defaults} == defaults
     assert set(listed) - {"key", "---", "on_slow", *defaults} == set()
+
+
+def test_the_example_shows_every_setting_of_a_space_with_its_default() -> None:
+    """Those that are commented out: they become settings when a user removes the ``#``."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    (block,) = re.findall(r"^#mewstream:\n(?:#  .*\n)+", text, re.MULTILINE)
+    shown = yaml.safe_load(re.sub(r"^#", "", block, flags=re.MULTILINE))["mewstream"]
+    shown["policies"]["validate"] = "off" if shown["policies"]["validate"] is False else shown["policies"]["validate"]
+    assert shown == {
+        name: msgspec.to_builtins(settings())
+        for name, settings in {"limits": Limits, "policies": Policies, "delivery": Delivery}.items()
+    }
 
 
 def test_operations_lists_every_gateway_key_with_its_default() -> None:

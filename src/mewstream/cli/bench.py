@@ -26,7 +26,7 @@ from mewstream.bench.workers import end_on_sigterm
 from mewstream.cli.output import complain, print_json, print_table, quietly
 from mewstream.cli.values import size_in_bytes, time_span
 
-_REFUSED, _NO_CONNECTION = 1, 3
+REFUSED, NO_CONNECTION = 1, 3
 _ROUNDS_OF_A_COMPARISON = 5
 
 _TARGET_OPTIONS = (
@@ -85,75 +85,64 @@ _TARGET_OPTIONS = (
 )
 
 
-class Setup:
-    """The options that all measurements have in common."""
+def _measure(measurement: Measurement, options: dict[str, Any]) -> None:
+    """Run a measurement as the common options say, and print its figures."""
+    end_on_sigterm()
+    targets = _targets(options)
+    rounds = options["rounds"] or (_ROUNDS_OF_A_COMPARISON if len(targets) > 1 else 1)
+    quiet = options["as_json"]
+    tell = None if quiet or rounds * len(targets) == 1 else complain
+    try:
+        comparison = run_rounds(measurement, targets, rounds, tell=tell)
+    except CheckFailed as failed:
+        complain(f"the gateway did not pass the check: {failed}")
+        sys.exit(REFUSED)
+    except (Refused, Unreachable) as error:
+        complain(error)
+        sys.exit(REFUSED if isinstance(error, Refused) else NO_CONNECTION)
+    if quiet:
+        print_json(comparison.as_json())
+        return
+    settings = ", ".join(f"{key} {value}" for key, value in comparison.settings.items())
+    columns = [f"median of {rounds}" if rounds > 1 else "", *comparison.targets]
+    if len(targets) > 1:
+        columns.append("ratio")
+    print_table(f"{comparison.measurement} ({settings})", columns, comparison.rows())
+    for warning in comparison.warnings:
+        complain(warning)
 
-    def __init__(self, **options: Any) -> None:
-        self._options = options
-        self._rounds: int | None = options["rounds"]
 
-    def run(self, measurement: Measurement) -> None:
-        end_on_sigterm()
-        targets = self._targets()
-        rounds = self._rounds or (_ROUNDS_OF_A_COMPARISON if len(targets) > 1 else 1)
-        quiet = self._options["as_json"]
-        try:
-            comparison = run_rounds(
-                measurement, targets, rounds, tell=None if quiet or rounds * len(targets) == 1 else complain
-            )
-        except CheckFailed as failed:
-            complain(f"the gateway did not pass the check: {failed}")
-            sys.exit(_REFUSED)
-        except Refused as refused:
-            complain(refused)
-            sys.exit(_REFUSED)
-        except Unreachable as unreachable:
-            complain(unreachable)
-            sys.exit(_NO_CONNECTION)
-        if quiet:
-            print_json(comparison.as_json())
-            return
-        settings = ", ".join(f"{key} {value}" for key, value in comparison.settings.items())
-        columns = ["median of " + str(rounds) if rounds > 1 else "", *comparison.targets]
-        if len(targets) > 1:
-            columns.append("ratio")
-        print_table(f"{comparison.measurement} ({settings})", columns, comparison.rows())
-        for warning in comparison.warnings:
-            complain(warning)
+def _targets(options: dict[str, Any]) -> list[Target]:
+    if sum(bool(options[way]) for way in ("url", "spawn", "spawn_command")) != 1:
+        raise click.UsageError("say which gateway: one of --url, --spawn or --spawn-command")
+    if options["compare_url"] and options["compare_command"]:
+        raise click.UsageError("--compare and --compare-command are two ways to say the same: give one of them")
+    targets: list[Target] = []
+    if options["url"]:
+        targets.append(Remote(options["url"], _roster_of(options["configs"], options), pid=options["pid"]))
+    elif options["spawn"]:
+        targets.append(our_gateway(durability=options["durability"], journal=not options["no_journal"]))
+    else:
+        targets.append(Spawned(_name(options["spawn_command"]), options["spawn_command"]))
+    if options["compare_url"]:
+        configs = options["compare_configs"] or options["configs"]
+        targets.append(Remote(options["compare_url"], _roster_of(configs, options), pid=options["compare_pid"]))
+    elif options["compare_command"]:
+        targets.append(Spawned(_name(options["compare_command"]), options["compare_command"]))
+    return targets
 
-    def _targets(self) -> list[Target]:
-        options = self._options
-        ways = [way for way in ("url", "spawn", "spawn_command") if options[way]]
-        if len(ways) != 1:
-            raise click.UsageError("say which gateway: one of --url, --spawn or --spawn-command")
-        if options["compare_url"] and options["compare_command"]:
-            raise click.UsageError("--compare and --compare-command are two ways to say the same: give one of them")
-        targets: list[Target] = []
-        if options["url"]:
-            targets.append(Remote(options["url"], self._roster_of(options["configs"]), pid=options["pid"]))
-        elif options["spawn"]:
-            targets.append(our_gateway(durability=options["durability"], journal=not options["no_journal"]))
-        else:
-            targets.append(Spawned(_name(options["spawn_command"]), options["spawn_command"]))
-        if options["compare_url"]:
-            configs = options["compare_configs"] or options["configs"]
-            targets.append(Remote(options["compare_url"], self._roster_of(configs), pid=options["compare_pid"]))
-        elif options["compare_command"]:
-            targets.append(Spawned(_name(options["compare_command"]), options["compare_command"]))
-        return targets
 
-    def _roster_of(self, configs: tuple[Path, ...]) -> Callable[[Needs], Roster]:
-        options = self._options
-        if configs:
-            roster = roster_of_files(list(configs))
-            return lambda needs: roster
-        if not options["token_template"]:
-            raise click.UsageError(
-                "the participants need tokens: give --config space.yaml, or set MEW_BENCH_TOKEN to a template with {id}"
-            )
-        return lambda needs: roster_of_template(
-            needs, space=options["space"], ids=options["ids"], token=options["token_template"]
+def _roster_of(configs: tuple[Path, ...], options: dict[str, Any]) -> Callable[[Needs], Roster]:
+    if configs:
+        roster = roster_of_files(list(configs))
+        return lambda needs: roster
+    if not options["token_template"]:
+        raise click.UsageError(
+            "the participants need tokens: give --config space.yaml, or set MEW_BENCH_TOKEN to a template with {id}"
         )
+    return lambda needs: roster_of_template(
+        needs, space=options["space"], ids=options["ids"], token=options["token_template"]
+    )
 
 
 def _name(command: str) -> str:
@@ -168,7 +157,7 @@ def _measured(command: Callable[..., Measurement]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**options: Any) -> None:
         common = {name: options.pop(name) for name in _COMMON}
-        Setup(**common).run(command(**options))
+        _measure(command(**options), common)
 
     wrapped: Callable[..., None] = quietly(run)
     for option in reversed(_TARGET_OPTIONS):

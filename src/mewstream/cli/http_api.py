@@ -77,7 +77,7 @@ async def _request(
     after: str | None = None,
 ) -> dict[str, Any]:
     url = yarl.URL(identity.http_url + path, encoded=True)  # otherwise a percent-encoded slash would be decoded
-    headers = {"Authorization": f"Bearer {identity.token()}"} if with_token else {}
+    headers = {"Authorization": f"Bearer {identity.token}"} if with_token else {}
     try:
         async with (
             aiohttp.ClientSession(timeout=TIMEOUT) as session,

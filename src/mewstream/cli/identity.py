@@ -48,12 +48,9 @@ class Identity:
         path = parts.path.removesuffix("/").removesuffix("/ws")
         return urlunsplit(("https" if parts.scheme == "wss" else "http", parts.netloc, path, "", ""))
 
+    @functools.cached_property
     def token(self) -> str:
         """The token, found as :func:`mewstream.cli.token_lookup.find_token` describes."""
-        return self._token
-
-    @functools.cached_property
-    def _token(self) -> str:
         # Cached, because a token from stdin can be read only once.
         from mewstream.cli.token_lookup import find_token
 
@@ -63,9 +60,7 @@ class Identity:
         """Join the space by WebSocket. This replaces any other connection of the same participant."""
         import mewstream
 
-        return mewstream.connect(
-            self.url, space=self.space, participant=self.id, token=self.token(), reconnect=reconnect
-        )
+        return mewstream.connect(self.url, space=self.space, participant=self.id, token=self.token, reconnect=reconnect)
 
 
 _OPTIONS = [

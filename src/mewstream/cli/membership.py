@@ -10,10 +10,10 @@ import click
 import msgspec
 
 from mewstream.cli.identity import Identity, participant_options
-from mewstream.cli.name_suggestions import suggest_participants
 from mewstream.cli.output import complain, print_json, printable, quietly
 from mewstream.cli.runner import run
 from mewstream.cli.secret_files import secret_file
+from mewstream.cli.streams import json_option, participant_argument, reason_option
 from mewstream.protocol import kinds
 
 
@@ -49,7 +49,7 @@ def _capability(context: click.Context, parameter: click.Parameter, values: tupl
     type=click.Path(path_type=Path, dir_okay=False),
     help="A new file for the token, which only you can read, instead of stdout.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+@json_option
 @participant_options
 @quietly
 def invite(identity: Identity, name: str, capabilities: list[Any] | None, output: Path | None, as_json: bool) -> None:
@@ -88,9 +88,9 @@ def invite(identity: Identity, name: str, capabilities: list[Any] | None, output
 
 
 @click.command()
-@click.argument("participant_id", metavar="PARTICIPANT", shell_complete=suggest_participants)
-@click.option("--reason", help="Why; everyone is told.")
-@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+@participant_argument
+@reason_option
+@json_option
 @participant_options
 @quietly
 def kick(identity: Identity, participant_id: str, reason: str | None, as_json: bool) -> None:

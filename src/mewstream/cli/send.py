@@ -11,6 +11,7 @@ from mewstream.cli.identity import Identity, participant_options
 from mewstream.cli.name_suggestions import suggest_participants
 from mewstream.cli.output import print_json, printable, quietly
 from mewstream.cli.runner import run
+from mewstream.cli.streams import json_option
 from mewstream.cli.values import json_object
 from mewstream.protocol import kinds
 
@@ -35,7 +36,7 @@ from mewstream.protocol import kinds
     metavar="ID",
     help="The id of the message that this one refers to, such as a proposal; may be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+@json_option
 @participant_options
 @quietly
 def send(

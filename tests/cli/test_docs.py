@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from test_table import leaves
 
 from mewstream.cli.commands import COMMANDS
-from mewstream.cli.connecting import participant_options
-from mewstream.cli.events_out import event_name
+from mewstream.cli.event_format import event_name
+from mewstream.cli.identity import participant_options
 from mewstream.cli.main import cli
 from mewstream.client import events
 

@@ -1,4 +1,4 @@
-"""Participants that are joined, told to be quiet, and ready to be measured."""
+"""Joining the participants of a measurement, and waiting until the space is quiet."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from mewstream.bench import wire
 from mewstream.bench.errors import CheckFailed
 from mewstream.bench.peer import Peer
-from mewstream.bench.process import need_files
+from mewstream.bench.resource_usage import need_files
 from mewstream.bench.roster import Participant
 from mewstream.bench.target import Live
 
 
 @contextlib.contextmanager
 def joined(live: Live, people: Sequence[Participant]) -> Iterator[list[Peer]]:
-    """Everyone is joined, one after the other, and leaves at the end."""
+    """Join participants one after the other, and disconnect them at the end of the block."""
     need_files(len(people))
     peers: list[Peer] = []
     try:
@@ -28,9 +28,9 @@ def joined(live: Live, people: Sequence[Participant]) -> Iterator[list[Peer]]:
 
 
 def settle(writer: Peer, stream: str, peers: Sequence[Peer], *, opcode: int = wire.TEXT) -> tuple[list[Peer], int]:
-    """Read away what was said so far, until a frame of the writer and what it says after that have reached everyone.
+    """Discard all messages so far, until a frame of the writer and the message after it have reached everyone.
 
-    Returns who gets its frames (a gateway may echo them to the writer or not), and their opcode on arrival."""
+    Returns the peers that get its frames, which may or may not include the writer, and their opcode on arrival."""
     writer.socket.sendall(wire.client_message(opcode, b"#%b#ready?" % stream.encode()))
     marker = writer.send("chat", {"text": "ready?"})
     got = {peer.id: peer.settle(marker) for peer in dict.fromkeys([*peers, writer])}

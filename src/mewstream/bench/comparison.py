@@ -1,4 +1,4 @@
-"""Rounds of one measurement against one gateway, or against two in turn; medians and ratios."""
+"""Rounds of one measurement on one gateway, or on two in turn, with medians and ratios."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from mewstream.bench.metrics import Figures, metric
-from mewstream.bench.process import need_files
+from mewstream.bench.resource_usage import need_files
 from mewstream.bench.roster import Needs
 from mewstream.bench.target import Live, Target
 
@@ -22,7 +22,7 @@ class Measurement(Protocol):
 
 
 class Comparison(msgspec.Struct):
-    """All rounds. ``targets`` and each of ``rounds`` are in the same order."""
+    """All rounds. ``targets`` and ``rounds`` have the same order."""
 
     measurement: str
     settings: dict[str, Any]
@@ -34,7 +34,7 @@ class Comparison(msgspec.Struct):
         return statistics.median(values) if values else None
 
     def ratio(self, key: str, first: int = 0, second: int = 1) -> float | None:
-        """First to second, the median of each."""
+        """The ratio of the medians of two targets."""
         mine, other = self.median(first, key), self.median(second, key)
         return mine / other if mine is not None and other else None
 
@@ -55,7 +55,7 @@ class Comparison(msgspec.Struct):
         }
 
     def rows(self) -> list[list[str]]:
-        """For a table: label, the median of each target with its unit, and the ratio of the first two."""
+        """The rows of a table: label, the median of each target with its unit, and the ratio of the first two."""
         rows = []
         for key in self.keys:
             known = metric(key)
@@ -66,7 +66,7 @@ class Comparison(msgspec.Struct):
 
     @property
     def warnings(self) -> list[str]:
-        """What makes the figures doubtful."""
+        """Reasons to doubt the figures."""
         found = []
         for number, name in enumerate(self.targets):
             busiest = max(
@@ -82,7 +82,7 @@ class Comparison(msgspec.Struct):
 def run_rounds(
     measurement: Measurement, targets: Sequence[Target], rounds: int, *, tell: Callable[[str], None] | None = None
 ) -> Comparison:
-    """Every round measures every target, one after the other, so that both have the same weather."""
+    """Measure every target in every round, so that changes of the machine's speed affect all of them."""
     comparison = Comparison(
         type(measurement).__name__.lower(), msgspec.to_builtins(measurement), [each.name for each in targets], []
     )

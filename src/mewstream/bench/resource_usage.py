@@ -1,4 +1,4 @@
-"""What a process costs, from /proc; and how many files this one may have open."""
+"""CPU time and memory of a process, and the limit of open files of this one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mewstream.protocol.errors import ConfigError
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-#: Files that are open besides the connections.
+#: Open files in addition to the connections.
 _SPARE_FILES = 200
 
 
@@ -21,12 +21,12 @@ def check_process(pid: int) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time so far of a process, of its living children and of those that have ended."""
+    """The CPU time of a process and of its children, including those that have ended."""
     seconds = 0.0
     for each in _family(pid):
         try:
             fields = Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()
-            # Of itself /proc tells in steps of 10 ms, its clock in nanoseconds.
+            # /proc counts in steps of 10 ms; the CPU clock of the process has nanoseconds.
             seconds += time.clock_gettime(_cpu_clock(each))
         except OSError:
             continue
@@ -35,12 +35,12 @@ def cpu_seconds(pid: int) -> float:
 
 
 def _cpu_clock(pid: int) -> int:
-    """What ``clock_getcpuclockid`` of the C library gives, which Python has for threads only."""
+    """The id of a process's CPU clock, as by ``clock_getcpuclockid``, which Python offers only for threads."""
     return (~pid << 3) | 2
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process and of its children."""
+    """The resident memory of a process and its children."""
     pages = 0
     for each in _family(pid):
         try:
@@ -67,7 +67,7 @@ def own_cpu_seconds() -> float:
 
 
 def need_files(connections: int) -> None:
-    """Raise the limit of open files as far as this run needs; a gateway that is started inherits it."""
+    """Raise the limit of open files for this number of connections. A gateway that is started inherits it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + _SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -1,4 +1,4 @@
-"""Tab completion, made from the table of commands."""
+"""Tab completion in the terminal, made from the table of commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mewstream.cli.terminal.session import Session
 
 
 class LineCompleter(Completer):
-    """Commands by name, then what each of their arguments may be; in a chat, the names of people."""
+    """Completes command names, their arguments and, in chat messages, the names of participants."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -23,7 +23,7 @@ class LineCompleter(Completer):
         text = document.text_before_cursor
         if not text.startswith("/"):
             typed = text.split(" ")[-1]
-            # A name alone is an address.
+            # A name at the start of a line addresses that participant.
             ending = ": " if typed == text else " "
             return _completions(typed, self._session.people() if typed else (), ending)
         name, blank, rest = text[1:].partition(" ")

@@ -1,4 +1,4 @@
-"""Writers: one as fast as it is taken, or several at a steady rate."""
+"""Sending frames: one writer as fast as possible, or several at a steady rate."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mewstream.bench.pattern import Pattern
 
 _CHUNK = 1 << 18
 _SECOND = 1_000_000_000
-#: Shorter sleeps cost more than they are worth; frames that fall due meanwhile go out together.
+#: The shortest sleep. Frames that are due meanwhile are sent together.
 _NAP = 0.0001
-#: How far a saturating writer may be ahead of its readers: in seconds, and at least in frames.
+#: How far a writer at full speed may be ahead of its readers: in seconds, and a minimum in frames.
 _AHEAD = 0.25
 _LEAST_AHEAD = 256
 
@@ -24,9 +24,9 @@ _LEAST_AHEAD = 256
 class Sent(NamedTuple):
     frames: int
     started: int
-    """Nanoseconds of the monotonic clock."""
+    """Time of the first frame, in nanoseconds of the monotonic clock."""
     late: float
-    """Share of the frames that were not sent at their time, because the generator itself was late."""
+    """The share of frames that were sent late, because the load generator was too slow."""
 
 
 def send_saturated(
@@ -37,10 +37,10 @@ def send_saturated(
     progress: Callable[[], int],
     patience: float,
 ) -> Sent:
-    """As fast as the gateway passes it on, and to the end of a frame.
+    """Send as fast as the gateway forwards the frames, and stop at the end of a frame.
 
-    Never more than a quarter of a second ahead of ``progress``, the frames that came through: the
-    buffers of the system would take many seconds' worth, which a slow gateway must work off afterwards."""
+    The writer is never more than a quarter of a second ahead of ``progress``, the number of delivered frames. The
+    buffers of the system could hold many seconds' worth, which a slow gateway would have to process afterwards."""
     connection.setblocking(False)
     poll = select.poll()
     poll.register(connection, select.POLLOUT)
@@ -53,7 +53,7 @@ def send_saturated(
     while True:
         if not stopping and not go_on():
             stopping = True
-            end = -(-at // size) * size  # to the end of the frame that was begun
+            end = -(-at // size) * size  # to the end of the current frame
         if stopping and at >= end:
             return Sent(frames + at // size, started, 0.0)
         through = progress()
@@ -85,10 +85,10 @@ def send_at_rate(
     *,
     patience: float,
 ) -> Sent:
-    """The writers take turns, so that together they send so many frames a second, evenly.
+    """Send frames at an even rate, which is the sum over all writers; the writers take turns.
 
-    A frame is stamped when it is made, whether or not the gateway takes it at once: what waits in
-    front of a gateway that is too slow is part of the latency."""
+    A frame is stamped when it is created, even if the gateway does not accept it at once. So the time that frames wait
+    for a slow gateway is part of the latency."""
     for connection in connections:
         connection.setblocking(False)
     writers = len(connections)
@@ -132,6 +132,6 @@ def _send(connection: socket.socket, data: bytes) -> bytes:
 
 
 def for_seconds(seconds: float) -> Callable[[], bool]:
-    """Go on for so long."""
+    """A condition that is true for this many seconds from now."""
     deadline = time.monotonic() + seconds
     return lambda: time.monotonic() < deadline

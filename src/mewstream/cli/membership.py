@@ -1,4 +1,4 @@
-"""``mewstream invite`` and ``kick``: who is let in, and who has to go."""
+"""``mewstream invite`` and ``kick``: add participants to a space, and remove them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 import click
 import msgspec
 
-from mewstream.cli.completing import complete_participant
-from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.identity import Identity, participant_options
 from mewstream.cli.output import complain, print_json, printable, quietly
-from mewstream.cli.tokens import secret_file
+from mewstream.cli.runner import run
+from mewstream.cli.secret_files import secret_file
+from mewstream.cli.streams import json_option, participant_argument, reason_option
 from mewstream.protocol import kinds
 
 
 def _capability(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[Any] | None:
-    """Patterns: a kind such as ``stream/*``, or a JSON object."""
+    """Parse capabilities, each a kind such as ``stream/*`` or a pattern as a JSON object."""
     patterns: list[Any] = []
     for value in values:
         if not value.startswith("{"):
@@ -39,22 +40,22 @@ def _capability(context: click.Context, parameter: click.Parameter, values: tupl
     multiple=True,
     metavar="KIND|JSON",
     callback=_capability,
-    help="What it may do: a kind such as 'stream/*', or a pattern as JSON; may be repeated.  "
+    help="A capability: a kind such as 'stream/*', or a pattern as JSON; may be repeated.  "
     "[default: the defaults of the space]",
 )
 @click.option(
     "--output",
     "-o",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A new file for the token, which only you can read; else it is printed.",
+    help="A new file for the token, which only you can read, instead of stdout.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+@json_option
 @participant_options
 @quietly
-def invite(who: Who, name: str, capabilities: list[Any] | None, output: Path | None, as_json: bool) -> None:
-    """Let somebody new into the space, and get the token for it.
+def invite(identity: Identity, name: str, capabilities: list[Any] | None, output: Path | None, as_json: bool) -> None:
+    """Invite a new participant, NAME, and get its token.
 
-    The token is shown this once. stdout has nothing but the token. With --output it is in the file only.
+    The token is shown only this once: alone on stdout or, with --output, only in the file.
 
     \b
     Examples:
@@ -62,18 +63,18 @@ def invite(who: Who, name: str, capabilities: list[Any] | None, output: Path | N
       mewstream invite --as server bot -c 'stream/*' -c '{"kind": "mcp/request", "payload": {"method": "tools/*"}}'
       mewstream invite --as server guest --json | jq -r .token
     """
-    from mewstream.cli import asking
+    from mewstream.cli import http_api
     from mewstream.client.errors import ConnectError
 
     payload: dict[str, Any] = {"participant_id": name}
     if capabilities is not None:
         payload["capabilities"] = capabilities
-    # The file comes first: a token for which there is no place would be lost.
+    # The file is created first, so that no token is issued that could not be stored.
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(secret_file(output)) if output is not None else None
-        answer = run(asking.post(who, kinds.INVITE, payload))
+        answer = run(http_api.post(identity, kinds.INVITE, payload))
         if not answer.get("token"):
-            raise ConnectError(f"{who.http_url} has accepted the invitation and told no token")
+            raise ConnectError(f"{identity.http_url} has accepted the invitation but returned no token")
         if file is not None:
             file.write(f"{answer.pop('token')}\n")
     if as_json:
@@ -87,23 +88,23 @@ def invite(who: Who, name: str, capabilities: list[Any] | None, output: Path | N
 
 
 @click.command()
-@click.argument("participant_id", metavar="PARTICIPANT", shell_complete=complete_participant)
-@click.option("--reason", help="Why; everyone is told.")
-@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+@participant_argument
+@reason_option
+@json_option
 @participant_options
 @quietly
-def kick(who: Who, participant_id: str, reason: str | None, as_json: bool) -> None:
-    """Remove PARTICIPANT from the space. Its token stays valid: it may come again.
+def kick(identity: Identity, participant_id: str, reason: str | None, as_json: bool) -> None:
+    """Remove PARTICIPANT from the space. Its token stays valid, so it may join again.
 
     \b
     Examples:
       mewstream kick --as server player1
       mewstream kick --as server player1 --reason 'flooding the chat'
     """
-    from mewstream.cli import asking
+    from mewstream.cli import http_api
 
     payload = {"participant_id": participant_id} | ({"reason": reason} if reason is not None else {})
-    answer = run(asking.post(who, kinds.KICK, payload))
+    answer = run(http_api.post(identity, kinds.KICK, payload))
     if as_json:
         print_json(answer)
     else:

@@ -1,4 +1,4 @@
-"""What ``publish`` reads, cut into frames."""
+"""Splitting the input of ``publish`` into frames."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import Literal
 
 import msgspec
 
-from mewstream.cli.blocking import BlockingThread
+from mewstream.cli.daemon_thread import DaemonThread
 from mewstream.protocol.errors import ConfigError
 
 Cut = Literal["lines", "jsonl", "raw"]
 READ_BYTES = 1 << 16
-#: No gateway takes a larger frame by default, and nobody shall wait for the end of a line that has none.
+#: No gateway accepts a larger frame by default. Without this limit, input without line ends would fill the memory.
 MAX_FRAME_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
-class Cutter:
-    """Bytes in, frames out: a line each, a line of JSON each, or so many bytes each."""
+class FrameSplitter:
+    """Turns bytes into frames: one per line of text, one per line of JSON, or one per ``chunk_bytes`` bytes."""
 
     cut: Cut
     chunk_bytes: int
     name: str
-    """Of the input, for errors."""
+    """The name of the input, for error messages."""
     rest: bytes = b""
     lines: int = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
+        """The frames that these bytes complete. Raises ConfigError for a line that cannot be a frame."""
         buffer = self.rest + data
         if self.cut == "raw":
             end = len(buffer) - len(buffer) % self.chunk_bytes
@@ -45,7 +46,7 @@ class Cutter:
             raise self._flaw(f"longer than {MAX_FRAME_BYTES} bytes: cut it by bytes, with --raw")
 
     def finish(self) -> Iterator[bytes]:
-        """The last one may be shorter, or have no line end."""
+        """The last frame, which may be shorter or have no line end."""
         rest, self.rest = self.rest, b""
         if rest:
             yield from [rest] if self.cut == "raw" else self._line(rest)
@@ -70,8 +71,8 @@ class Cutter:
         return ConfigError(f"{self.name}: line {self.lines} is {what}")
 
 
-async def frames_of(descriptor: int, cutter: Cutter, thread: BlockingThread) -> AsyncIterator[bytes]:
-    """Frames as soon as they are complete: what a pipe brings is not held back until there is more."""
+async def frames_of(descriptor: int, cutter: FrameSplitter, thread: DaemonThread) -> AsyncIterator[bytes]:
+    """Read frames from a file descriptor. Each is yielded as soon as it is complete, even if the pipe is slow."""
     while data := await thread.call(os.read, descriptor, READ_BYTES):
         for frame in cutter.feed(data):
             yield frame

@@ -1,4 +1,4 @@
-"""Frames and events of a space as lines: JSON for programs, text for people."""
+"""Formatting frames and events as lines: JSON for programs, text for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from mewstream.cli.output import printable
 from mewstream.client import events
 from mewstream.client.frame import Frame
 
-_SAID = frozenset({"message", "handle", "error"})
+#: Fields that are written in another form.
+_REPLACED_FIELDS = frozenset({"message", "handle", "error"})
 _FOR_PROGRAMS = frozenset({"event", "id", "seq", "ts", "capabilities", "details"})
 _COLOURS = {
     events.Joined: "green",
@@ -27,7 +28,7 @@ _COLOURS = {
 
 
 def frame_json(frame: Frame) -> bytes:
-    """``data`` where it is text, else ``data_base64``."""
+    """A frame as one JSON object, with ``data`` for text and ``data_base64`` for bytes."""
     line: dict[str, Any] = {"stream": frame.stream, "seq": frame.seq, "writer": frame.writer}
     try:
         if not frame.is_text:
@@ -51,14 +52,14 @@ def frame_text(frame: Frame, *, colours: bool = False) -> str:
 
 
 def event_name(event: events.Event) -> str:
-    """``WriteGranted`` is ``write-granted``, as the journal calls it."""
+    """The name of an event as in the journal: ``write-granted`` for ``WriteGranted``."""
     return re.sub(r"(?<!^)([A-Z])", r"-\1", type(event).__name__).lower()
 
 
 def event_object(event: events.Event) -> dict[str, Any]:
     found: dict[str, Any] = {"event": event_name(event)}
     for field in dataclasses.fields(event):
-        if field.name not in _SAID:
+        if field.name not in _REPLACED_FIELDS:
             found[field.name] = getattr(event, field.name)
     match event:
         case events.StreamOpened(handle=stream):
@@ -77,7 +78,7 @@ def event_json(event: events.Event) -> bytes:
 
 
 def event_text(event: events.Event, *, colours: bool = False) -> str:
-    """For people: what happened, and to whom, in one line."""
+    """An event as one line of text for people."""
     match event:
         case events.Chat(sender=sender, text=text):
             said = printable(sender)

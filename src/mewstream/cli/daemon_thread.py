@@ -1,4 +1,4 @@
-"""Reads and writes that may block for ever, beside an event loop that must not."""
+"""Reads and writes that may block for ever, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class BlockingThread:
-    """Calls functions in a thread that nobody waits for at the end. A pipe that nobody reads, or a terminal
-    at which nobody types, then holds up neither Ctrl-C nor the answers to the gateway's pings."""
+class DaemonThread:
+    """Calls functions in a daemon thread, which Python does not wait for at exit.
+
+    A pipe that nobody reads, or a terminal at which nobody types, then delays neither Ctrl-C nor the answers to the
+    gateway's pings."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._work, daemon=True, name="mewstream-blocking").start()
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function in the thread, after the calls before it, and return or raise what it does."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
 
@@ -31,7 +34,7 @@ class BlockingThread:
             if error is not None:
                 outcome.set_exception(error)
             else:
-                outcome.set_result(result)  # type: ignore[arg-type]  # what the function gave
+                outcome.set_result(result)  # type: ignore[arg-type]  # there was no error, so it is a T
 
         def run() -> None:
             result, error = None, None
@@ -39,7 +42,7 @@ class BlockingThread:
                 result = function(*args)
             except Exception as raised:
                 error = raised
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody awaits the result
                 loop.call_soon_threadsafe(settle, result, error)
 
         self._calls.put(run)
@@ -51,7 +54,7 @@ class BlockingThread:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Past all buffers: one that a stuck thread holds could not be flushed at the end of the program."""
+    """Write all bytes without Python's buffers: a buffer locked by a stuck thread could not be flushed at exit."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

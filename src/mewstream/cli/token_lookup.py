@@ -1,13 +1,12 @@
-"""Where a participant's own token is found, and how secrets are written to files."""
+"""Where the commands find the token of a participant."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from mewstream.gateway import identity
 from mewstream.gateway.workspace import workspace_of
@@ -24,9 +23,10 @@ def find_token(
     token_file: str | None,
     environ: Mapping[str, str] = os.environ,
 ) -> str:
-    """The token of a participant, from the first of these places that has one: a file that the user names, the
-    environment (the more special variable first), ``.mew/tokens`` here and in the workspace, the space file
-    (:func:`space_file`)."""
+    """Find the token of a participant, or raise ConfigError.
+
+    The first of these places that has one is used: ``token_file``, the environment (``MEW_TOKEN_<ID>`` before
+    ``MEW_TOKEN``), ``.mew/tokens`` in the working directory and in the workspace, and the space file."""
     if token_file is not None:
         return _usable(_read(token_file), "stdin" if token_file == _STDIN else token_file)
     variable = identity.token_variable(participant)
@@ -47,7 +47,7 @@ def find_token(
 
 
 def known_participants(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Those whose token is in ``.mew/tokens`` or in the space file."""
+    """The participants whose tokens are in ``.mew/tokens`` or in the space file."""
     names: list[str] = []
     for workspace in _workspaces(environ):
         names += sorted(file.stem for file in (workspace / ".mew" / "tokens").glob("*.token"))
@@ -55,25 +55,6 @@ def known_participants(environ: Mapping[str, str] = os.environ) -> list[str]:
         participants = _within(document, "participants")
         names += [str(name) for name in participants] if isinstance(participants, dict) else []
     return list(dict.fromkeys(names))
-
-
-@contextmanager
-def secret_file(file: Path, *, replace: bool = False) -> Iterator[TextIO]:
-    """A new file that only its owner can read, from its first moment on. It is gone again where writing it
-    fails. An existing one is replaced only where that is asked for."""
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if replace:
-        file.unlink(missing_ok=True)
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise ConfigError(f"{file} exists already: remove it, or give another file") from None
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            yield opened
-    except BaseException:
-        file.unlink(missing_ok=True)
-        raise
 
 
 def _read(file: str) -> str:
@@ -93,8 +74,7 @@ def _usable(token: str, source: str) -> str:
 
 
 def space_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """What ``MEW_SPACE_FILE`` names, else ``./space.yaml``, else the reference's ``./.mew/space.yaml`` where only that
-    is there."""
+    """The space file: ``$MEW_SPACE_FILE``, or ``./space.yaml``, or the ``./.mew/space.yaml`` of the reference."""
     if named := environ.get(SPACE_FILE_VARIABLE):
         return Path(named)
     here, below = Path("space.yaml"), Path(".mew", "space.yaml")
@@ -102,13 +82,13 @@ def space_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _workspaces(environ: Mapping[str, str]) -> list[Path]:
-    """Where ``.mew/tokens`` may be: here, and beside the space file."""
+    """The directories that may contain ``.mew/tokens``: the working directory, and the workspace of the space file."""
     beside = workspace_of(space_file(environ))
     return [Path()] if beside == Path.cwd() else [Path(), beside]
 
 
 def _listed(file: Path, space: str | None, participant: str) -> str | None:
-    """The token that a space file lists."""
+    """The first token of a participant in a space file."""
     for document in _documents(file):
         if space is None or _within(document, "space", "id") == space:
             tokens = _within(document, "participants", participant, "tokens")
@@ -118,8 +98,9 @@ def _listed(file: Path, space: str | None, participant: str) -> str | None:
 
 
 def _documents(file: Path) -> list[Any]:
-    """The spaces of a space file, as they stand there; none where there is no file. What is wrong with them is
-    none of our business: they may need variables that only the gateway has."""
+    """The spaces in a space file; none if the file does not exist.
+
+    They are not validated, because they may depend on environment variables that only the gateway has."""
     if not file.exists():
         return []
     from mewstream.gateway.yamlfile import read_yaml

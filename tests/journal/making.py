@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from mewstream.journal.files import Files
+from mewstream.journal.interface import Entry
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
 from mewstream.journal.rows import Rows
-from mewstream.journal.schema import Entry
 from mewstream.journal.segments import parse_index
 from mewstream.protocol import commands
 from mewstream.protocol.decide import decide

@@ -192,7 +192,7 @@ def test_spaces_that_come_and_go(memory: Path, seed: int) -> None:
 
 def test_what_is_remembered_of_positions_is_bounded(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     last = long_journal(memory, segments=20, spaces=4)
-    monkeypatch.setattr(positions_module, "MOST_REMEMBERED", 50)
+    monkeypatch.setattr(positions_module, "MAX_CACHED_PARTS", 50)
     reader = JournalReader(memory / "journal")
     for space in ("space-0", "space-3"):
         assert [entry.record.seq for entry in reader.read(space)] == list(range(1, last + 1))

@@ -1,6 +1,7 @@
-"""How records become rows: one batch of Arrow out of what waits to be written.
+"""Encoding records as one batch of Arrow.
 
-Raw frames are the many: they come in long runs, most of whose columns are constant. Everything else is made row by row.
+Most records are raw frames, which come in long runs with mostly constant columns: they are encoded column by column.
+Everything else is encoded row by row.
 """
 
 from __future__ import annotations
@@ -17,22 +18,23 @@ from mewstream.journal.errors import RecordTooLarge
 from mewstream.journal.schema import SCHEMA, describe, detail_of, frame_detail, name_of
 from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
 
+_NAMES = SCHEMA.names
 _TYPES = [field.type for field in SCHEMA]
 _TS = SCHEMA.get_field_index("ts")
 _TIME = struct.Struct("=q")
-#: What a row costs beside its detail and its data, for counting what waits.
+#: The approximate bytes of a row beside its detail and its data.
 _ROW_BYTES = 190
-#: No message may be so large. A batch has room for a few of them, and a column holds less than 2 GiB.
+#: A larger record is refused. A column of Arrow must be smaller than 2 GiB, so a batch has room for a few such records.
 MAX_RECORD_BYTES = 256 << 20
-#: A larger column of one value is made anew each time: names are the participants' choice, and many could be kept.
+#: A constant column is only cached up to this size, because participants choose names and may choose many long ones.
 _KEPT_BYTES = 256 << 10
-#: Fewer frames cost less one by one than as columns of their own.
-_WORTH_A_BLOCK = 32
+#: A block with fewer frames is cheaper to encode as single frames than as columns of its own.
+_MIN_BLOCK = 32
 
 
 class _Run:
-    """Records of one space that follow one another: raw frames, or anything else with what is left of it as JSON.
-    That is made as a record comes: one that cannot be written must be known before anybody is told of it."""
+    """Consecutive records of one space: either raw frames, or other records with their details. A detail is encoded
+    when its record is appended, so that a record that cannot be written is refused before it takes effect."""
 
     __slots__ = ("details", "epoch", "records", "space")
 
@@ -45,7 +47,7 @@ class _Run:
     def __len__(self) -> int:
         return len(self.records)
 
-    def goes_on_with(self, space: str, epoch: str, *, are_frames: bool) -> bool:
+    def continues_with(self, space: str, epoch: str, *, are_frames: bool) -> bool:
         return (self.details is None) is are_frames and self.space == space and self.epoch == epoch
 
     @property
@@ -60,8 +62,8 @@ class _Run:
 
 
 class _BlockRun:
-    """Blocks of one sender on one stream that follow one another: all but their numbers, times and data is constant.
-    What there is to do for each frame is done as its block comes, or to encode many would hold up the loop."""
+    """Consecutive blocks of one sender on one stream: everything but their numbers, times and data is constant. The
+    work for each frame is done when its block is appended, so that encoding many does not hold up the event loop."""
 
     __slots__ = ("count", "data", "epoch", "first", "lengths", "newest", "space", "times")
 
@@ -78,7 +80,7 @@ class _BlockRun:
     def __len__(self) -> int:
         return self.count
 
-    def goes_on_with(self, space: str, epoch: str, block: FrameBlock) -> bool:
+    def continues_with(self, space: str, epoch: str, block: FrameBlock) -> bool:
         first, newest = self.first, self.newest
         return (
             block.seq == newest.seq + len(newest)
@@ -110,7 +112,7 @@ class _BlockRun:
 
 
 class Rows:
-    """Records that become one batch. Raw frames come in long runs, and most of their columns are constant."""
+    """The records of a future batch."""
 
     __slots__ = ("_runs", "count", "size")
 
@@ -118,10 +120,13 @@ class Rows:
         self._runs: list[_Run | _BlockRun] = []
         self.count = 0
         self.size = 0
-        """In bytes, about."""
+        """The approximate bytes."""
 
-    def append(self, space: str, epoch: str, record: Record) -> int:
-        """Returns the bytes of its detail and its data. Raises where it can never be written: nothing has changed."""
+    def append(self, space: str, epoch: str, record: Record | FrameBlock) -> int:
+        """Add a record, or a block of frames. Returns the bytes of its detail and its data. Raises
+        :class:`RecordTooLarge` for a record that could never be written; nothing has changed then."""
+        if isinstance(record, FrameBlock):
+            return self._append_block(space, epoch, record)
         are_frames = type(record) is Frame and record.id is None
         if are_frames:
             detail, size = None, _frame_bytes(record, len(record.data))  # type: ignore[arg-type, attr-defined]
@@ -131,7 +136,7 @@ class Rows:
             if size > MAX_RECORD_BYTES:
                 raise RecordTooLarge(space, record.seq, name_of(record), size)
         run = self._runs[-1] if self._runs else None
-        if type(run) is not _Run or not run.goes_on_with(space, epoch, are_frames=are_frames):
+        if type(run) is not _Run or not run.continues_with(space, epoch, are_frames=are_frames):
             run = _Run(space, epoch, are_frames=are_frames)
             self._runs.append(run)
         run.records.append(record)
@@ -141,26 +146,25 @@ class Rows:
         self.size += _ROW_BYTES + size
         return size
 
-    def extend(self, space: str, epoch: str, block: FrameBlock, data_bytes: int) -> None:
-        """The same for many, whose data has so many bytes."""
-        if len(block) < _WORTH_A_BLOCK:
-            for frame in block.frames():
-                self.append(space, epoch, frame)
-            return
+    def _append_block(self, space: str, epoch: str, block: FrameBlock) -> int:
+        if len(block) < _MIN_BLOCK:
+            return sum(self.append(space, epoch, frame) for frame in block.frames())
         run = self._runs[-1] if self._runs else None
-        if type(run) is _BlockRun and run.goes_on_with(space, epoch, block):
+        if type(run) is _BlockRun and run.continues_with(space, epoch, block):
             run.add(block)
         else:
             self._runs.append(_BlockRun(space, epoch, block))
+        size = sum(map(len, block.data)) + len(block) * _frame_bytes(block, 0)
         self.count += len(block)
-        self.size += data_bytes + len(block) * (_ROW_BYTES + _frame_bytes(block, 0))
+        self.size += size + len(block) * _ROW_BYTES
+        return size
 
     @property
     def last_ts(self) -> int:
         return self._runs[-1].last_ts
 
     def encode(self, first_offset: int) -> pa.RecordBatch:
-        """Numbered from ``first_offset``."""
+        """Return the batch, with offsets that count up from ``first_offset``."""
         batches = []
         for run in self._runs:
             batches.append(run.encode(first_offset))
@@ -169,7 +173,8 @@ class Rows:
 
 
 def _frame_bytes(frame: Frame | FrameBlock, data_bytes: int) -> int:
-    """Of the detail and the data of a raw frame. One whose set no record is known to have made repeats it."""
+    """Return the bytes of the detail and the data of a raw frame. The detail repeats the reader set if no record is
+    known to have made it."""
     if frame.readers is None or frame.readers_seq is not None:
         return data_bytes
     return data_bytes + sum(map(len, frame.readers)) + 3 * len(frame.readers)
@@ -178,77 +183,66 @@ def _frame_bytes(frame: Frame | FrameBlock, data_bytes: int) -> int:
 def _frame_blocks(offset: int, run: _BlockRun) -> pa.RecordBatch:
     first, count = run.first, run.count
     text, integer = pa.string(), pa.int64()
-    no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
-    frame = _constant("frame", text, count)
-    detail = no_text
-    if first.readers is not None and first.readers_seq is None:
+    detail, readers_seq = _constant(None, text, count), _constant(None, integer, count)
+    if first.readers_seq is not None:
+        readers_seq = pa.repeat(pa.scalar(first.readers_seq, integer), count)
+    elif first.readers is not None:
         detail = pa.repeat(pa.scalar(frame_detail(first.readers), text), count)
-    columns = [
-        _numbers(offset, count),
-        _constant(run.space, text, count),
-        _numbers(first.seq, count),
-        _constant(run.epoch, text, count),
-        pa.Array.from_buffers(_TYPES[_TS], count, [None, pa.py_buffer(b"".join(run.times))]),
-        frame,
-        frame,
-        _constant(first.sender, text, count),
-        no_text,
-        _constant(first.stream_id, text, count),
-        _numbers(first.stream_seq, count),
-        _constant(first.opcode, pa.int8(), count),
-        _constant(first.recipients, pa.int32(), count),
-        _constant("accepted", text, count),
-        no_integer,
-        no_integer,
-        no_integer,
-        _constant(first.format_id, text, count),
-        detail,
-        _joined(run),
-        no_integer if first.readers_seq is None else pa.repeat(pa.scalar(first.readers_seq, integer), count),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return _frame_rows(
+        *(run.space, run.epoch, count),
+        offset=_numbers(offset, count),
+        seq=_numbers(first.seq, count),
+        ts=pa.Array.from_buffers(_TYPES[_TS], count, [None, pa.py_buffer(b"".join(run.times))]),
+        sender=_constant(first.sender, text, count),
+        stream_id=_constant(first.stream_id, text, count),
+        stream_seq=_numbers(first.stream_seq, count),
+        opcode=_constant(first.opcode, pa.int8(), count),
+        recipients=_constant(first.recipients, pa.int32(), count),
+        format_id=_constant(first.format_id, text, count),
+        detail=detail,
+        data=_joined(run),
+        readers_seq=readers_seq,
+    )
 
 
 def _joined(run: _BlockRun) -> pa.Array:
-    """The data of all frames, one after another."""
+    """Return the column of the data of all frames."""
     lengths = pa.Array.from_buffers(pa.int32(), run.count + 1, [None, pa.py_buffer(run.lengths)])
     ends = pc.cumulative_sum(lengths).buffers()[1]
     return pa.Array.from_buffers(pa.binary(), run.count, [None, ends, pa.py_buffer(b"".join(run.data))])
 
 
 def _numbers(first: int, count: int) -> pa.Array:
-    """Counting up from the first."""
-    return pc.add(_counting(_at_least(count)).slice(0, count), first)
+    """Return a column that counts up from ``first``."""
+    return pc.add(_counting(_cached_size(count)).slice(0, count), first)
 
 
 def _raw_frames(offset: int, space: str, epoch: str, records: list[Any]) -> pa.RecordBatch:
-    """The hot path: a column is one comprehension, and a slice of a constant where it can be."""
-    count = len(records)
+    """The hot path: each column is one comprehension, or a slice of a cached constant."""
     text, integer = pa.string(), pa.int64()
-    no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
-    frame = _constant("frame", text, count)
+    return _frame_rows(
+        *(space, epoch, len(records)),
+        offset=pa.array(range(offset, offset + len(records)), integer),
+        seq=pa.array([record.seq for record in records], integer),
+        ts=pa.array([record.ts for record in records], integer).view(_TYPES[_TS]),
+        sender=_column([record.sender for record in records], text),
+        stream_id=_column([record.stream_id for record in records], text),
+        stream_seq=pa.array([record.stream_seq for record in records], integer),
+        opcode=_column([record.opcode for record in records], pa.int8()),
+        recipients=_column([record.recipients for record in records], pa.int32()),
+        format_id=_column([record.format_id for record in records], text),
+        detail=_details(records),
+        data=pa.array([record.data for record in records], pa.binary()),
+        readers_seq=_references([record.readers_seq for record in records]),
+    )
+
+
+def _frame_rows(space: str, epoch: str, count: int, **given: pa.Array) -> pa.RecordBatch:
+    """Add the columns that are the same in all raw frames."""
+    same = {"space": space, "epoch": epoch, "record": "frame", "kind": "frame", "outcome": "accepted"}
     columns = [
-        pa.array(range(offset, offset + count), integer),
-        _constant(space, text, count),
-        pa.array([record.seq for record in records], integer),
-        _constant(epoch, text, count),
-        pa.array([record.ts for record in records], integer).view(_TYPES[_TS]),
-        frame,
-        frame,
-        _column([record.sender for record in records], text),
-        no_text,
-        _column([record.stream_id for record in records], text),
-        pa.array([record.stream_seq for record in records], integer),
-        _column([record.opcode for record in records], pa.int8()),
-        _column([record.recipients for record in records], pa.int32()),
-        _constant("accepted", text, count),
-        no_integer,
-        no_integer,
-        no_integer,
-        _column([record.format_id for record in records], text),
-        _details(records),
-        pa.array([record.data for record in records], pa.binary()),
-        _references([record.readers_seq for record in records]),
+        given[name] if name in given else _constant(same.get(name), type, count)
+        for name, type in zip(_NAMES, _TYPES, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -260,15 +254,15 @@ def _column(values: list[Any], type: pa.DataType) -> pa.Array:
 
 
 def _references(seqs: list[int | None]) -> pa.Array:
-    """Not :func:`_column`: what it keeps must be of use again."""
+    """As :func:`_column`, but only nulls are worth caching: other numbers hardly come again."""
     if seqs.count(None) == len(seqs):
         return _constant(None, pa.int64(), len(seqs))
     return pa.array(seqs, pa.int64())
 
 
 def _details(records: list[Any]) -> pa.Array:
-    """Of sets that no record in the journal is known to have made. Frames of a stream share one, so that each is
-    encoded once."""
+    """Return the details of raw frames: reader sets that no record in the journal is known to have made. Frames of a
+    stream share a set, so each is encoded once."""
     text = pa.string()
     readers = [record.readers if record.readers_seq is None else None for record in records]
     if readers.count(readers[0]) == len(readers):
@@ -280,7 +274,7 @@ def _details(records: list[Any]) -> pa.Array:
 
 
 def _constant(value: str | int | None, type: pa.DataType, count: int) -> pa.Array:
-    size = _at_least(count)
+    size = _cached_size(count)
     if size * (len(value) if isinstance(value, str) else 8) > _KEPT_BYTES:
         return pa.repeat(pa.scalar(value, type), count)
     return _constants(value, type, size).slice(0, count)
@@ -296,8 +290,8 @@ def _counting(count: int) -> pa.Array:
     return pa.array(range(count), pa.int64())
 
 
-def _at_least(count: int) -> int:
-    """A size to make what is kept and of which slices are used: few sizes are kept."""
+def _cached_size(count: int) -> int:
+    """Return a power of two, so that only few sizes of cached columns are made and slices of them are used."""
     return max(1024, 1 << (count - 1).bit_length())
 
 
@@ -311,7 +305,7 @@ def _mixed(offset: int, space: str, epoch: str, records: list[Record], details: 
 
 
 def _row(offset: int, space: str, epoch: str, record: Record, detail: str | None) -> tuple[Any, ...]:
-    """One row in the order of the columns."""
+    """Return one row in the order of the columns."""
     if isinstance(record, Frame):
         return (
             *(offset, space, record.seq, epoch, record.ts, "frame", record.kind, record.sender, None),

@@ -126,11 +126,12 @@ class JournalRecorder:
         if self._is_closing:
             return 0  # a participant that leaves after the end was suspended before it
         lane = self._lane_of.get(space) or self._find_lane(space)
-        size = lane.writer.append(space, record)
+        writer = lane.writer
+        size = writer.append(space, record)
         if lane.flush_timer is None:
             if not self.failing:
                 self._flush_later(lane)
-        elif lane.writer.has_full_batch:
+        elif writer.has_full_batch:
             self._flush(lane, urgent=False)
         return size
 
@@ -142,7 +143,11 @@ class JournalRecorder:
             done()
             return
         lane = self._find_lane(space)
-        lane.waiting.append((lane.writer.end_offset, done))
+        offset = lane.writer.end_offset
+        if offset <= lane.writer.committed_offset and not self.failing:
+            done()
+            return
+        lane.waiting.append((offset, done))
         self._flush(lane, urgent=True)
 
     def history(self, space: str, after: int) -> Iterator[Entry] | None:
@@ -175,7 +180,6 @@ class JournalRecorder:
             lane.writer.flush(urgent=urgent)
             if not lane.writer.has_waiting:
                 self._stop_timer(lane)
-            self._continue(lane)
 
     def _flush_later(self, lane: _Lane) -> None:
         lane.flush_timer = self._loop.call_later(self._settings.flush_interval, self._flush_due, lane)
@@ -222,6 +226,7 @@ class JournalRecorder:
         self._metrics.journal_failing.set(0)
         log.warning("the journal can be written again")
         for lane in self._lanes.values():
+            self._continue(lane)
             self._flush(lane, urgent=True)  # participants may have left meanwhile
         for action in self._recovery_actions:
             if not self.failing:

@@ -61,7 +61,8 @@ class FileWriter:
 
     @property
     def has_full_batch(self) -> bool:
-        return self.partition.pending_bytes >= self._flush_bytes or self.partition.has_full_batch
+        partition = self.partition
+        return partition.pending_bytes >= self._flush_bytes or partition.has_full_batch
 
     def append(self, space: str, record: Record | FrameBlock) -> int:
         return self.partition.append(space, self.epoch, record)

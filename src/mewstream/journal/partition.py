@@ -73,7 +73,8 @@ class Partition:
         self._segment_bytes = segment_bytes
         self._pending: deque[Rows] = deque([Rows()])
         """Each of these becomes a batch; records are appended to the last."""
-        self._pending_bytes = 0
+        self.pending_bytes = 0
+        """The bytes that wait, without the batch that was prepared."""
         self._prepared: _Write | None = None
         self._synced_commits = synced_commits
         self._unsynced: list[tuple[int, memoryview, BatchEntry]] = []
@@ -102,11 +103,6 @@ class Partition:
         return sum(rows.count for rows in self._pending) + (self._prepared.rows.num_rows if self._prepared else 0)
 
     @property
-    def pending_bytes(self) -> int:
-        """The bytes that wait, without the batch that was prepared."""
-        return self._pending_bytes
-
-    @property
     def fills_a_batch(self) -> bool:
         """Whether the next batch is large enough to be compressed, which takes a while."""
         return self._pending[0].count >= COMPRESSED_ROWS
@@ -124,7 +120,7 @@ class Partition:
             self._pending.append(rows)
         before = rows.size
         size = rows.append(space, epoch, record)
-        self._pending_bytes += rows.size - before
+        self.pending_bytes += rows.size - before
         return size
 
     def flush(self, *, may_roll: bool = True) -> None:
@@ -160,7 +156,7 @@ class Partition:
                     f"({error!r}). They are refused for good: restart the gateway to go on without them"
                 ) from error
             self._prepared = _Write(encoded, rows.last_ts)
-            self._pending_bytes -= rows.size
+            self.pending_bytes -= rows.size
             self._pending.popleft()
             if not self._pending:
                 self._pending.append(Rows())

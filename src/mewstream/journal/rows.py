@@ -18,7 +18,6 @@ from mewstream.journal.errors import RecordTooLarge
 from mewstream.journal.schema import SCHEMA, describe, detail_of, frame_detail, name_of
 from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
 
-_NAMES = SCHEMA.names
 _TYPES = [field.type for field in SCHEMA]
 _TS = SCHEMA.get_field_index("ts")
 _TIME = struct.Struct("=q")
@@ -183,26 +182,35 @@ def _frame_bytes(frame: Frame | FrameBlock, data_bytes: int) -> int:
 def _frame_blocks(offset: int, run: _BlockRun) -> pa.RecordBatch:
     first, count = run.first, run.count
     text, integer = pa.string(), pa.int64()
-    detail, readers_seq = _constant(None, text, count), _constant(None, integer, count)
-    if first.readers_seq is not None:
-        readers_seq = pa.repeat(pa.scalar(first.readers_seq, integer), count)
-    elif first.readers is not None:
+    no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
+    frame = _constant("frame", text, count)
+    detail = no_text
+    if first.readers is not None and first.readers_seq is None:
         detail = pa.repeat(pa.scalar(frame_detail(first.readers), text), count)
-    return _frame_rows(
-        *(run.space, run.epoch, count),
-        offset=_numbers(offset, count),
-        seq=_numbers(first.seq, count),
-        ts=pa.Array.from_buffers(_TYPES[_TS], count, [None, pa.py_buffer(b"".join(run.times))]),
-        sender=_constant(first.sender, text, count),
-        stream_id=_constant(first.stream_id, text, count),
-        stream_seq=_numbers(first.stream_seq, count),
-        opcode=_constant(first.opcode, pa.int8(), count),
-        recipients=_constant(first.recipients, pa.int32(), count),
-        format_id=_constant(first.format_id, text, count),
-        detail=detail,
-        data=_joined(run),
-        readers_seq=readers_seq,
-    )
+    columns = [
+        _numbers(offset, count),
+        _constant(run.space, text, count),
+        _numbers(first.seq, count),
+        _constant(run.epoch, text, count),
+        pa.Array.from_buffers(_TYPES[_TS], count, [None, pa.py_buffer(b"".join(run.times))]),
+        frame,
+        frame,
+        _constant(first.sender, text, count),
+        no_text,
+        _constant(first.stream_id, text, count),
+        _numbers(first.stream_seq, count),
+        _constant(first.opcode, pa.int8(), count),
+        _constant(first.recipients, pa.int32(), count),
+        _constant("accepted", text, count),
+        no_integer,
+        no_integer,
+        no_integer,
+        _constant(first.format_id, text, count),
+        detail,
+        _joined(run),
+        no_integer if first.readers_seq is None else pa.repeat(pa.scalar(first.readers_seq, integer), count),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _joined(run: _BlockRun) -> pa.Array:
@@ -219,30 +227,32 @@ def _numbers(first: int, count: int) -> pa.Array:
 
 def _raw_frames(offset: int, space: str, epoch: str, records: list[Any]) -> pa.RecordBatch:
     """The hot path: each column is one comprehension, or a slice of a cached constant."""
+    count = len(records)
     text, integer = pa.string(), pa.int64()
-    return _frame_rows(
-        *(space, epoch, len(records)),
-        offset=pa.array(range(offset, offset + len(records)), integer),
-        seq=pa.array([record.seq for record in records], integer),
-        ts=pa.array([record.ts for record in records], integer).view(_TYPES[_TS]),
-        sender=_column([record.sender for record in records], text),
-        stream_id=_column([record.stream_id for record in records], text),
-        stream_seq=pa.array([record.stream_seq for record in records], integer),
-        opcode=_column([record.opcode for record in records], pa.int8()),
-        recipients=_column([record.recipients for record in records], pa.int32()),
-        format_id=_column([record.format_id for record in records], text),
-        detail=_details(records),
-        data=pa.array([record.data for record in records], pa.binary()),
-        readers_seq=_references([record.readers_seq for record in records]),
-    )
-
-
-def _frame_rows(space: str, epoch: str, count: int, **given: pa.Array) -> pa.RecordBatch:
-    """Add the columns that are the same in all raw frames."""
-    same = {"space": space, "epoch": epoch, "record": "frame", "kind": "frame", "outcome": "accepted"}
+    no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
+    frame = _constant("frame", text, count)
     columns = [
-        given[name] if name in given else _constant(same.get(name), type, count)
-        for name, type in zip(_NAMES, _TYPES, strict=True)
+        pa.array(range(offset, offset + count), integer),
+        _constant(space, text, count),
+        pa.array([record.seq for record in records], integer),
+        _constant(epoch, text, count),
+        pa.array([record.ts for record in records], integer).view(_TYPES[_TS]),
+        frame,
+        frame,
+        _column([record.sender for record in records], text),
+        no_text,
+        _column([record.stream_id for record in records], text),
+        pa.array([record.stream_seq for record in records], integer),
+        _column([record.opcode for record in records], pa.int8()),
+        _column([record.recipients for record in records], pa.int32()),
+        _constant("accepted", text, count),
+        no_integer,
+        no_integer,
+        no_integer,
+        _column([record.format_id for record in records], text),
+        _details(records),
+        pa.array([record.data for record in records], pa.binary()),
+        _references([record.readers_seq for record in records]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 

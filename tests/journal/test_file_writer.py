@@ -183,6 +183,19 @@ async def test_a_few_frames_do_not_wait_for_the_thread(tmp_path: Path) -> None:
     sent.check(tmp_path)
 
 
+async def test_a_mistake_of_whoever_waited_is_no_failure_of_the_journal(tmp_path: Path) -> None:
+    driven = Driven(tmp_path, None, durability="flush", segment_bytes=1 << 20)
+    sent = Sent(driven)
+
+    def mistaken() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sent.control(mistaken)
+    assert not driven.recorder.failing
+    sent.check(tmp_path)
+
+
 async def test_what_is_synced_is_committed_and_nothing_else(tmp_path: Path) -> None:
     driven = Driven(tmp_path, None, durability="fsync", segment_bytes=1 << 20, flush_interval=60)
     sent = Sent(driven)

@@ -72,15 +72,18 @@ class FileWriter:
         does that, one batch at a time, and what is appended meanwhile waits, up to a limit."""
         if self.is_paused:
             return
+        is_now = urgent or self._should_write_now()
         try:
-            if urgent or self._should_write_now():
+            if is_now:
                 self.write_waiting()
-                self._has_written()
             elif self._writing is None:
                 self.partition.prepare()
                 self._write_in_thread(self.partition.write)
         except Exception as error:
             self._host.on_failure(error)
+        else:
+            if is_now:
+                self._has_written()
 
     def _should_write_now(self) -> bool:
         if self._writing is not None:

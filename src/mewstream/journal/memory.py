@@ -23,7 +23,7 @@ class RecentRecords:
         self._bytes = 0
 
     def append(self, part: Record | FrameBlock, size: int = 0) -> None:
-        """``size`` is the size of its JSON, or 0 if that was not measured."""
+        """``size`` is the size of its JSON, or of the data of a block, or 0 if that was not measured."""
         weight = _weight(part, size)
         self._parts.append((part, weight))
         self._bytes += weight
@@ -55,7 +55,7 @@ class RecentRecords:
 
 def _weight(record: Record | FrameBlock, size: int) -> int:
     if isinstance(record, FrameBlock):
-        return sum(map(len, record.data)) + len(record) * _OVERHEAD
+        return (size or sum(map(len, record.data))) + len(record) * _OVERHEAD
     if type(record) is Frame or type(record) is EnvelopeAccepted:
         return len(record.data) + _OVERHEAD
     # Objects take several times the memory of their JSON.

@@ -19,7 +19,7 @@ from making import POSITIONS, SPACE, JournaledGateway, QuickFiles, journaled, li
 from test_disk_failure import Disk, in_journal, serving, until_failing, until_status
 from test_disk_failure import disk as disk  # a fixture of theirs
 
-from mewstream.gateway import recorder as recorder_module
+from mewstream.journal import file_journal
 from mewstream.journal import partition as partition_module
 from mewstream.journal import rows as rows_module
 from mewstream.journal.errors import RecordTooLarge
@@ -65,7 +65,7 @@ PLACES = ("encode", "compress", "write", "sync", "begin a segment")
 async def test_any_failure_is_a_failure_of_the_journal(
     tmp_path: Path, place: str, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(partition_module, "COMPRESSED_ROWS", 3)
     driven = Driven(tmp_path, QuickFiles(), durability="fsync" if place == "sync" else "flush", segment_bytes=9000)
     made = lively(60).records
@@ -128,8 +128,8 @@ async def test_any_failure_is_a_failure_of_the_journal(
 async def test_what_can_never_be_written_is_said_and_tried_ever_more_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(recorder_module, "LONGEST_RETRY_SECONDS", 10.0)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(file_journal, "MAX_RETRY_SECONDS", 10.0)
     driven = Driven(tmp_path, QuickFiles(), durability="flush")
     broken = Broken(pa.ArrowInvalid("poison"), None)
     monkeypatch.setattr(Rows, "encode", lambda self, offset: broken(self, offset))
@@ -159,7 +159,7 @@ def test_a_batch_is_bounded_in_bytes_too(tmp_path: Path, monkeypatch: pytest.Mon
             made.append(EnvelopeAccepted(seq, seq, None, "ann", "chat", f"{seq}", 0, data))
         journal.append(SPACE, made[-1])
     block = FrameBlock(301, 301, "stream-1", "ann", 301, 2, 1, [bytes(3_000)] * 60, None, None)
-    journal.partitions[0].extend(SPACE, journal.epoch, block, 180_000)
+    journal.partitions[0].append(SPACE, journal.epoch, block)
     after = Frame(361, 361, None, "stream-1", "ann", 361, 2, 1, b"")
     journal.append(SPACE, after)
     journal.close()

@@ -15,8 +15,8 @@ from mewstream.gateway.joining import Resume
 from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.resume import CannotResume, Epochs, Missed, Told, Viewer, position, tell_again
 from mewstream.journal.errors import JournalError, PositionGone
+from mewstream.journal.interface import Entry
 from mewstream.journal.memory import RecentRecords
-from mewstream.journal.schema import Entry
 from mewstream.protocol import frames
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable
 from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
@@ -44,7 +44,7 @@ class Past:
         self._recent.append(record, size)
 
     def extend(self, block: FrameBlock, data_bytes: int) -> None:
-        self._recent.extend(block, data_bytes)
+        self._recent.append(block)
 
     def reaches(self, after: int) -> bool:
         """Whether everything above a position is in memory."""

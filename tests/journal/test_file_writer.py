@@ -1,6 +1,6 @@
 # ruff: noqa: ASYNC110 - there is nothing to wait for but that it is so
 """Many frames are written in a thread beside the loop: in order, once, within a bound, and never to be
-overtaken by a control message. Full segments are rewritten when nothing flows."""
+overtaken by a control message."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from driven import Driven
-from making import SPACE, CountedFiles, FailingFiles, Script, memory_directory, open_journal
+from driven import Driven, Sent
+from making import SPACE, CountedFiles, FailingFiles, memory_directory
 
-from mewstream.gateway import recorder as recorder_module
-from mewstream.gateway import upkeep
+from mewstream.journal import file_journal
+from mewstream.journal.file_writer import MAX_WAITING
 from mewstream.journal.files import Files
 from mewstream.journal.partition import BATCH_ROWS, COMPRESSED_ROWS
-from mewstream.protocol.records import Record
 
 MANY = 2 * COMPRESSED_ROWS
 
@@ -44,37 +42,6 @@ class GatedFiles(Files):
             self.waiting.set()
             assert self.gate.wait(30)
         super().write_at(handle, data, position)
-
-
-class Sent:
-    """What a space has recorded so far."""
-
-    def __init__(self, driven: Driven) -> None:
-        self.driven = driven
-        self.script = Script().begin()
-        for record in self.script.records:
-            driven.recorder.append(SPACE, record)
-        driven.recorder.commit(SPACE, lambda: None)
-
-    def frames(self, count: int) -> None:
-        for number in range(count):
-            self._append(self.script.frame("ann", "stream-1", b"%d" % number))
-
-    def control(self, done: Any) -> None:
-        self._append(self.script.send("ann", "chat", text="x"))
-        self.driven.recorder.commit(SPACE, done)
-
-    def _append(self, records: list[Record]) -> None:
-        for record in records:
-            self.driven.recorder.append(SPACE, record)
-
-    def check(self, data: Path) -> None:
-        self.driven.die()
-        journal = open_journal(data)
-        try:
-            assert [entry.record for entry in journal.read(SPACE, 0)] == self.script.records
-        finally:
-            journal.close()
 
 
 async def _written_by_the_thread(files: GatedFiles) -> None:
@@ -149,8 +116,8 @@ async def test_what_waits_for_a_slow_disk_is_bounded(tmp_path: Path) -> None:
         sent.frames(1)
         most = max(most, driven.journal.partitions[0].pending_bytes)
     opener.join()
-    assert flush_bytes < most < (recorder_module.MOST_WAITING + 1) * flush_bytes
-    sent.driven.recorder._flush(driven.recorder._lanes[0])
+    assert flush_bytes < most < (MAX_WAITING + 1) * flush_bytes
+    driven.flush()
     sent.check(tmp_path)
 
 
@@ -160,7 +127,7 @@ async def test_a_write_in_the_thread_fails(
     tmp_path: Path, durability: str, at: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is said, what was to be written still waits, and goes first when the disk is well again."""
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.02)
     files = FailingFiles(at=10**9, error=errno.ENOSPC)
     driven = Driven(tmp_path, files, durability=durability, segment_bytes=1 << 20)
     sent = Sent(driven)
@@ -183,72 +150,6 @@ async def test_a_write_in_the_thread_fails(
     sent.check(tmp_path)
 
 
-# -- rewriting full segments ----------------------------------------------------------------------
-
-
-class Flow:
-    """Frames that flow all the time."""
-
-    def __init__(self, sent: Sent) -> None:
-        self._sent = sent
-        self.task = asyncio.ensure_future(self._run())
-
-    async def _run(self) -> None:
-        while True:
-            self._sent.frames(60)
-            await asyncio.sleep(0.001)
-
-
-@pytest.mark.parametrize("most", [3, 10_000])
-async def test_segments_are_rewritten_when_nothing_flows_or_many_wait(
-    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upkeep, "SEAL_SECONDS", 0.05)
-    monkeypatch.setattr(upkeep, "QUIET_RECORDS", 50)
-    monkeypatch.setattr(upkeep, "MOST_UNSEALED", most)
-    driven = Driven(tmp_path, None, durability="flush", segment_bytes=20_000)
-    sent = Sent(driven)
-
-    def sealed() -> int:
-        return len(list((tmp_path / "journal/p0").glob("*.sealed.index")))
-
-    flow = Flow(sent)
-    async with asyncio.timeout(30):
-        if most == 3:
-            while not sealed():
-                await asyncio.sleep(0.01)
-        else:
-            while len(driven.journal.partitions[0].closed) < 8:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.3)
-            assert not sealed(), "frames flow, and segments are rewritten"
-        flow.task.cancel()
-        while not sealed():
-            await asyncio.sleep(0.01)
-    driven.recorder._flush(driven.recorder._lanes[0])
-    sent.check(tmp_path)
-
-
-async def test_a_rewriting_that_was_begun_stands_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "QUIET_RECORDS", 50)
-    monkeypatch.setattr(upkeep, "MOST_UNSEALED", 10_000)
-    driven = Driven(tmp_path, None, durability="flush", segment_bytes=20_000)
-    sent = Sent(driven)
-    while not driven.journal.partitions[0].closed:
-        sent.frames(100)
-        driven.recorder._flush(driven.recorder._lanes[0])
-    flow = Flow(sent)
-    driven.recorder.upkeep.seal()
-    await asyncio.sleep(5 * upkeep.GIVE_WAY_SECONDS)
-    assert not list((tmp_path / "journal/p0").glob("*.sealed.index"))
-    flow.task.cancel()
-    async with asyncio.timeout(30):
-        while not list((tmp_path / "journal/p0").glob("*.sealed.index")):
-            await asyncio.sleep(0.01)
-    driven.recorder._flush(driven.recorder._lanes[0])
-    sent.check(tmp_path)
-
-
 async def test_an_empty_segment_is_never_full(tmp_path: Path) -> None:
     """However small segments may be: one that was just begun is not left for another of the same name."""
     files = CountedFiles(lambda what, where: None)
@@ -256,11 +157,61 @@ async def test_an_empty_segment_is_never_full(tmp_path: Path) -> None:
     sent = Sent(driven)
     for _ in range(5):
         sent.frames(3)
-        driven.recorder._flush(driven.recorder._lanes[0])
+        driven.flush()
         await asyncio.sleep(0.02)
     names = [each.first_offset for each in driven.journal.partitions[0].closed]
     assert names == sorted(set(names))
     assert len(names) == 6
+    sent.check(tmp_path)
+
+
+async def test_a_few_frames_do_not_wait_for_the_thread(tmp_path: Path) -> None:
+    """They are due while it is still at work on the many before them, and the loop goes on."""
+    files = GatedFiles()
+    driven = Driven(tmp_path, files, durability="flush", segment_bytes=64 << 20)
+    sent = Sent(driven)
+    sent.frames(MANY)
+    await _written_by_the_thread(files)
+    sent.frames(10)
+    await asyncio.sleep(20 * driven.settings.flush_interval)
+    assert not files.gate.is_set()
+    assert driven.journal.partitions[0].pending == MANY + 10
+    files.gate.set()
+    async with asyncio.timeout(10):
+        while driven.journal.partitions[0].pending:
+            await asyncio.sleep(0.001)
+    sent.check(tmp_path)
+
+
+async def test_a_mistake_of_whoever_waited_is_no_failure_of_the_journal(tmp_path: Path) -> None:
+    driven = Driven(tmp_path, None, durability="flush", segment_bytes=1 << 20)
+    sent = Sent(driven)
+
+    def mistaken() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sent.control(mistaken)
+    assert not driven.recorder.failing
+    sent.check(tmp_path)
+
+
+async def test_what_is_synced_is_committed_and_nothing_else(tmp_path: Path) -> None:
+    driven = Driven(tmp_path, None, durability="fsync", segment_bytes=1 << 20, flush_interval=60)
+    sent = Sent(driven)
+    [writer] = driven.running.writers
+    async with asyncio.timeout(10):
+        while writer.committed_offset < len(sent.script.records):
+            await asyncio.sleep(0.001)
+    sent.frames(5)
+    driven.journal.partitions[0].flush()
+    assert (writer.committed_offset, writer.end_offset) == (len(sent.script.records) - 5, len(sent.script.records))
+    told: list[int] = []
+    driven.recorder.commit(SPACE, lambda: told.append(writer.committed_offset))
+    async with asyncio.timeout(10):
+        while not told:
+            await asyncio.sleep(0.001)
+    assert told == [len(sent.script.records)]
     sent.check(tmp_path)
 
 

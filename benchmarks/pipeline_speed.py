@@ -130,7 +130,7 @@ def write(data: Path, frames: int) -> None:
             assert isinstance(block, FrameBlock)
             apply(play.state, block)
             partition = journal.partition(play.space)
-            partition.extend(play.space, "play-1", block, sum(map(len, data_of_frames)))
+            partition.append(play.space, "play-1", block)
             if partition.pending_bytes > 1 << 20:
                 partition.flush()
         for partition in journal.partitions:

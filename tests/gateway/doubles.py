@@ -16,7 +16,6 @@ from typing import Any, cast
 from picows import WSFrame, WSMsgType, WSTransport
 
 from mewstream.gateway.clock import MachineClock
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Parcel
@@ -25,6 +24,7 @@ from mewstream.gateway.recorder import NoRecorder
 from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.policy import Delivery, Limits, Policies

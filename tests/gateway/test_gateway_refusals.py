@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from doubles import FailingRecorder, FakeMember, ManualLoop, joined, make_space, say, send_frames
 
+from mewstream.gateway import clock as clock_module
 from mewstream.gateway.joining import JoinRefused
 from mewstream.gateway.refusal_flood import BURST
 from mewstream.gateway.space import Space
-from mewstream.protocol.records import Refused
+from mewstream.protocol.records import ClockJumped, Left, Refused
+from mewstream.protocol.times import SECOND
 
 
 @pytest.fixture
@@ -66,6 +70,28 @@ class TestWhileTheJournalFails:
         assert space.state.seq == before
         refused = space.join(FakeMember("bob"))
         assert isinstance(refused, JoinRefused) and refused.flaw.code == "journal_unavailable"
+
+    def test_questions_are_refused_too(self, space: Space, recorder: FailingRecorder) -> None:
+        """An answer would wait in memory for the journal, and questions could be asked without end."""
+        ann = joined(space, "ann")
+        recorder.failing = True
+        for kind in ("stream/list", "participant/list"):
+            assert say(space, "ann", kind).records[0].code == "journal_unavailable"  # type: ignore[attr-defined]
+        assert ann.kinds == ["system/error", "system/error"]
+
+    def test_one_that_leaves_does_so_at_the_time_of_a_clock_that_was_set(
+        self, space: Space, recorder: FailingRecorder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ann = joined(space, "ann")
+        recorder.failing = True
+        real, before = time.time_ns, space.state.seq
+        monkeypatch.setattr(clock_module.time, "time_ns", lambda: real() + 3600 * 10**9)
+        space.follow_clock()
+        assert space.state.seq == before, "nothing happens because of the clock alone"
+        space.leave(ann)
+        jumped, left = recent(space, before)
+        assert isinstance(jumped, ClockJumped) and isinstance(left, Left)
+        assert left.ts - jumped.ts < 60 * SECOND
 
     def test_they_are_recorded_as_sums_when_it_is_back(
         self, space: Space, loop: ManualLoop, recorder: FailingRecorder

@@ -1,4 +1,4 @@
-"""The receiving side of a connection, without one: turns, reading that is held, rates and fragments."""
+"""The receiving side of a connection, without one: turns and rates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 from doubles import FakeTransport, ManualLoop
 
-from mewstream.gateway.inbound import Assembler, FragmentError, Rate, Reading, Throttle, Turns
+from mewstream.gateway.inbound import ParticipantRates, Rate, Throttle, Turns
+from mewstream.io.reading import Reading
 from mewstream.protocol.errors import LimitExceeded
 from mewstream.protocol.policy import Limits
 
@@ -40,41 +41,6 @@ class TestTurns:
         assert not turns.is_alone("a")
 
 
-class TestReading:
-    def test_it_goes_on_when_the_last_reason_is_gone(self, loop: ManualLoop, transport: FakeTransport) -> None:
-        reading = Reading(loop.as_loop, as_asyncio(transport))
-        reading.hold("a")
-        reading.hold("b")
-        reading.hold("a")
-        assert transport.is_paused and reading.is_held
-        reading.release("a")
-        reading.release("never held")
-        assert transport.is_paused
-        reading.release("b")
-        assert not transport.is_paused and not reading.is_held
-
-    def test_a_turn_for_others(self, loop: ManualLoop, transport: FakeTransport) -> None:
-        reading = Reading(loop.as_loop, as_asyncio(transport))
-        reading.take_turns()
-        assert transport.is_paused
-        loop.advance()
-        assert not transport.is_paused
-
-    def test_with_tls_it_pauses_after_what_was_decrypted(self, loop: ManualLoop, transport: FakeTransport) -> None:
-        transport.get_extra_info = lambda name: object()  # type: ignore[method-assign, assignment]
-        reading = Reading(loop.as_loop, as_asyncio(transport))
-        reading.hold("a")
-        assert not transport.is_paused
-        loop.advance()
-        assert transport.is_paused
-
-    def test_a_connection_that_closes_is_left_alone(self, loop: ManualLoop, transport: FakeTransport) -> None:
-        reading = Reading(loop.as_loop, as_asyncio(transport))
-        transport.close()
-        reading.hold("a")
-        assert not transport.is_paused
-
-
 class TestRate:
     def test_whoever_overdraws_waits(self) -> None:
         rate = Rate("r", 10.0, 0.0)
@@ -91,11 +57,33 @@ class TestRate:
         assert rate.wait_for(1000, 0.0) == pytest.approx(1.5), "more than it ever holds: when it is full"
 
 
+class TestParticipantRates:
+    def test_each_participant_has_its_own_which_is_kept(self, loop: ManualLoop) -> None:
+        rates = ParticipantRates(loop.as_loop, "r", 10.0, burst=20)
+        ann, bob = rates.of("ann"), rates.of("bob")
+        assert ann is not None and bob is not None and ann is not bob
+        ann.take(30, loop.now)
+        assert rates.of("ann") is ann and not ann.has(1, loop.now) and bob.has(20, loop.now)
+
+    def test_the_one_that_was_used_longest_ago_is_forgotten(
+        self, loop: ManualLoop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ParticipantRates, "_MOST", 2)
+        rates = ParticipantRates(loop.as_loop, "r", 10.0, burst=20)
+        ann, bob = rates.of("ann"), rates.of("bob")
+        assert rates.of("ann") is ann
+        rates.of("cy")
+        assert rates.of("ann") is ann and rates.of("bob") is not bob
+
+    def test_no_limit(self, loop: ManualLoop) -> None:
+        assert ParticipantRates(loop.as_loop, "r", 0.0, burst=0).of("ann") is None
+
+
 class TestThrottle:
-    LIMITS = Limits(envelopes_per_second=10, frames_per_second=100, bytes_per_second=1000, caused_bytes_per_second=1000)
+    LIMITS = Limits(envelopes_per_second=10, frames_per_second=100, bytes_per_second=1000)
 
     def test_over_a_socket_reading_pauses(self, loop: ManualLoop, transport: FakeTransport) -> None:
-        throttle = Throttle(loop.as_loop, Reading(loop.as_loop, as_asyncio(transport)), self.LIMITS)
+        throttle = Throttle(loop.as_loop, Reading(loop.as_loop, as_asyncio(transport)), self.LIMITS, caused=None)
         assert throttle.watches_frames
         throttle.frames(100, 500)
         assert not transport.is_paused
@@ -108,9 +96,9 @@ class TestThrottle:
 
     def test_frames_that_came_together_cost_what_each_costs(self, loop: ManualLoop) -> None:
         together, singly = FakeTransport(), FakeTransport()
-        throttle = Throttle(loop.as_loop, Reading(loop.as_loop, as_asyncio(together)), self.LIMITS)
+        throttle = Throttle(loop.as_loop, Reading(loop.as_loop, as_asyncio(together)), self.LIMITS, caused=None)
         throttle.frames(120, 1200)
-        throttle = Throttle(loop.as_loop, Reading(loop.as_loop, as_asyncio(singly)), self.LIMITS)
+        throttle = Throttle(loop.as_loop, Reading(loop.as_loop, as_asyncio(singly)), self.LIMITS, caused=None)
         for _ in range(120):
             throttle.frames(1, 10)
         for seconds in (0.15, 0.1):
@@ -119,7 +107,7 @@ class TestThrottle:
         assert not together.is_paused and not singly.is_paused
 
     def test_over_http_the_sender_is_told_and_charged_nothing(self, loop: ManualLoop) -> None:
-        throttle = Throttle(loop.as_loop, None, self.LIMITS)
+        throttle = Throttle(loop.as_loop, None, self.LIMITS, caused=None)
         for _ in range(10):
             throttle.envelope(10)
         for _ in range(3):
@@ -128,7 +116,8 @@ class TestThrottle:
             assert refused.value.details == {"limit": "envelopes_per_second", "retry_after": 0.1}
 
     def test_what_was_caused_is_owed(self, loop: ManualLoop, transport: FakeTransport) -> None:
-        throttle = Throttle(loop.as_loop, Reading(loop.as_loop, as_asyncio(transport)), self.LIMITS)
+        caused = Rate("caused_bytes_per_second", 1000, loop.now, burst=4000)
+        throttle = Throttle(loop.as_loop, Reading(loop.as_loop, as_asyncio(transport)), self.LIMITS, caused=caused)
         throttle.caused(4000)
         assert throttle.seconds_owed() == 0.0
         throttle.caused(2000)
@@ -136,42 +125,7 @@ class TestThrottle:
 
     def test_no_limits(self, loop: ManualLoop) -> None:
         none = Limits(envelopes_per_second=0, caused_bytes_per_second=0)
-        throttle = Throttle(loop.as_loop, None, none)
+        throttle = Throttle(loop.as_loop, None, none, caused=None)
         for _ in range(100_000):
             throttle.envelope(1 << 20)
         assert not throttle.watches_frames and throttle.seconds_owed() == 0.0
-
-
-class TestFragments:
-    def test_a_message_in_pieces(self) -> None:
-        assembler = Assembler()
-        assert assembler.add(1, False, "gr\u00fc".encode()[:3], 100) is None
-        assert assembler.is_open
-        assert assembler.add(0, False, "gr\u00fc".encode()[3:], 100) is None
-        assert assembler.add(0, True, b"n", 100) == (1, "gr\u00fcn".encode())
-        assert not assembler.is_open
-
-    @pytest.mark.parametrize("opcodes", [(0,), (1, 2)])
-    def test_an_order_that_is_not_allowed(self, opcodes: tuple[int, ...]) -> None:
-        assembler = Assembler()
-        with pytest.raises(FragmentError):
-            for opcode in opcodes:
-                assembler.add(opcode, False, b"x", 100)
-
-    def test_more_than_the_limit(self) -> None:
-        assembler = Assembler()
-        assembler.add(2, False, bytes(60), 100)
-        with pytest.raises(LimitExceeded):
-            assembler.add(0, False, bytes(60), 100)
-
-    def test_text_that_cannot_become_utf8_is_refused_at_once(self) -> None:
-        with pytest.raises(UnicodeDecodeError):
-            Assembler().add(1, False, b"\xff", 100)
-
-    def test_many_tiny_ones(self) -> None:
-        assembler = Assembler()
-        assembler.add(2, False, b"x", 10_000)
-        for _ in range(5_000):
-            assembler.add(0, False, b"y", 10_000)
-            assert len(assembler._parts) < 256
-        assert assembler.add(0, True, b"", 10_000) == (2, b"x" + b"y" * 5_000)

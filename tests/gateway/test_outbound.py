@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from doubles import FakeMember, FakeTransport, ManualLoop
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.fanout import Audience, Parcel
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Outbound
 from mewstream.gateway.wsframes import control
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.policy import Delivery
 
 DELIVERY = Delivery(write_buffer_bytes=1_000, soft_queue_bytes=2_000, queue_bytes=4_000, writer_pause=1.0)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from raw_socket import PING, PONG, RawSocket, ws_frame
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.pings import CHECKS, STALLED_INTERVALS, Pings
+from mewstream.protocol.close_codes import CloseReason
 from support import joined, running_gateway, space_config
 
 INTERVAL = 20.0

@@ -7,10 +7,12 @@ import json
 import pytest
 from doubles import FakeMember, ManualLoop, joined, make_space, say, send_frames
 
-from mewstream.gateway.closing import CloseReason
+from mewstream.gateway.join_rate import BURST, GRANTS_PER_JOIN
+from mewstream.gateway.joining import JoinRefused
 from mewstream.gateway.outbound import Drop
 from mewstream.gateway.space import Newcomer, Space
 from mewstream.protocol import commands
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.policy import Limits
 from mewstream.protocol.records import FrameBlock, Record
@@ -45,6 +47,17 @@ class TestJoining:
         refused = space.join(FakeMember("bob"))
         assert refused is not None and refused.reason is CloseReason.SPACE_FULL
         assert len(space.members) == 1
+
+    def test_standing_grants_count_as_joins(self, space: Space) -> None:
+        """Each is recorded and told to everyone when its participant comes."""
+        joined(space, "ann")
+        for _ in range(GRANTS_PER_JOIN * 9):
+            say(space, "ann", "stream/request", auto_grant=["bob"])
+        for participant, joins in (("cy", BURST), ("bob", BURST // 10)):
+            for _ in range(joins):
+                space.check_joins(participant)
+            with pytest.raises(JoinRefused):
+                space.check_joins(participant)
 
     @pytest.mark.parametrize("is_reconnect", [False, True])
     def test_a_second_connection_replaces_the_first(self, space: Space, is_reconnect: bool) -> None:
@@ -165,6 +178,15 @@ def test_an_id_that_comes_again_is_answered_again(space: Space, loop: ManualLoop
     loop.advance()
     assert ann.kinds.count("stream/open") == 2 and bob.kinds.count("stream/open") == 1
     assert len(space.state.streams) == 1
+    repeated = [body for body in ann.bodies if b'"stream/open"' in body][-1]
+    assert space.caused_bytes == len(repeated), "its sender has caused the answer"
+
+
+def test_what_a_participant_causes_counts_for_all_its_connections(space: Space) -> None:
+    first, second, of_bob = (space.throttle(each, None) for each in ("ann", "ann", "bob"))
+    first.caused(100 << 30)
+    assert first.seconds_owed() == second.seconds_owed() == space.throttle("ann", None).seconds_owed() > 0
+    assert of_bob.seconds_owed() == 0
 
 
 def test_a_record_that_does_not_follow_is_an_error_of_ours(space: Space) -> None:

@@ -14,11 +14,11 @@ import pytest
 from doubles import FakeFrame, FakeTransport, space_settings
 from picows import WSMsgType
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.gateway import Gateway
 from mewstream.gateway.space import Space
 from mewstream.gateway.websocket import STRANGER_MESSAGE_BYTES, ConnectionState, WebSocketMember
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.policy import Limits
 
 LIMITS = Limits(message_bytes=10_000)
@@ -55,8 +55,8 @@ class Peer:
         self.sends({"type": "join", "participantId": participant, "token": participant} | fields)
 
     async def got(self) -> bytes:
-        """Everything that was written, after the fan-out of this turn."""
-        for _ in range(3):
+        """Everything that was written, after as many turns as it may take on a busy machine."""
+        for _ in range(20):
             await asyncio.sleep(0)
         return self.transport.written
 
@@ -242,11 +242,24 @@ class TestTurns:
         ann.sends({"kind": "chat", "payload": {"text": "three"}}, last=False)
         ann.sends(b"#stream-1#four")
         assert b"#one" not in ann.transport.written
-        for _ in range(20):
-            await asyncio.sleep(0)
-        written = ann.transport.written
+        written = await ann.got()
         places = [written.index(each) for each in (b"#one", b"#two", b'"three"', b"#four")]
         assert places == sorted(places) and not ann.transport.is_paused
+
+    @pytest.mark.parametrize("malformed", [b"#", b"##", b"#" + b"x" * 200 + b"#", b"#\xff#"])
+    async def test_frames_that_name_no_stream_keep_to_the_time_of_a_turn(
+        self, gateway: Gateway, malformed: bytes
+    ) -> None:
+        ann = Peer(gateway, token="ann")
+        await ann.got()
+        before = space_of(gateway).state.seq
+        gateway.work.has_time()
+        gateway.work.is_over = True
+        for number in range(3):
+            ann.sends(malformed, WSMsgType.BINARY, last=number == 2)
+        assert ann.transport.is_paused and space_of(gateway).state.seq == before
+        assert (await ann.got()).count(b'"system/error"') == 3
+        assert not ann.transport.is_paused
 
 
 async def test_a_ping_is_answered_and_one_that_asks_when_all_is_recorded(gateway: Gateway) -> None:

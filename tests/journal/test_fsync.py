@@ -17,18 +17,18 @@ import pytest
 from driven import Driven
 from making import SPACE, ForgetfulFiles, Script, abandon, lively, memory_directory, open_journal
 
-from mewstream.gateway import recorder as recorder_module
 from mewstream.gateway.clock import MachineClock
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
 from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
+from mewstream.journal import file_journal
 from mewstream.journal import partition as partition_module
 from mewstream.journal.errors import CorruptJournal
 from mewstream.journal.local import LocalJournal, read_snapshot
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import fold
@@ -224,11 +224,11 @@ def test_what_is_flushed_while_a_sync_is_under_way(tmp_path: Path) -> None:
 
 async def test_a_sync_fails_while_a_segment_is_rolled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames wait unsynced in a full segment when the next control message makes it roll."""
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.005)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.005)
     files = ForgetfulFiles()
     driven = Driven(tmp_path, files, segment_bytes=4000, flush_interval=60)
     # Sealing comes later, and beside the loop: the power may fail before it does.
-    driven.recorder.upkeep.seal = lambda: None  # type: ignore[method-assign]
+    driven.running.sealer.seal = lambda: None  # type: ignore[method-assign]
     script = Script().begin()
     partition = driven.journal.partitions[0]
     acknowledged = asyncio.Event()
@@ -326,7 +326,7 @@ async def test_sealing_and_snapshots_keep_what_was_acknowledged(tmp_path: Path, 
 async def test_a_sync_fails_once_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a failed sync leaves of the pages is unknown, and the next one says nothing: so all that it
     concerned is written again before anybody is told."""
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.005)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.005)
     wrong = []
     for at in range(1, 40):
         files = ForgetfulFiles()
@@ -553,7 +553,7 @@ async def test_an_outbox_lets_nothing_overtake(settled: Any) -> None:
 async def test_a_failing_sync_is_said_and_gone_over(
     tmp_path: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.05)
     files = ForgetfulFiles()
     driven = Driven(tmp_path, files, segment_bytes=10**6)
     space = make_space(driven, "ann", "bob", "cy")
@@ -597,7 +597,7 @@ async def test_a_disk_that_stays_broken_is_reported_once(
     tmp_path: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A sync that fails again and again: one line when it begins, one when it is over."""
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.01)
     files = ForgetfulFiles()
     driven = Driven(tmp_path, files, segment_bytes=10**6)
     space = make_space(driven, "ann")
@@ -624,7 +624,7 @@ async def test_a_disk_that_stays_broken_is_reported_once(
 async def test_one_failure_in_several_partitions_is_reported_once(
     tmp_path: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.05)
     files = ForgetfulFiles()
     _slow(files, 0.005)
     driven = Driven(tmp_path, files, partitions=4, segment_bytes=10**6)
@@ -667,7 +667,7 @@ async def test_a_snapshot_has_all_records_up_to_its_offset(tmp_path: Path, flush
             say(space, "ann", b'{"id":"r-%d","kind":"stream/request","payload":{}}' % number)
         if number % 5 == 0:
             await asyncio.sleep(0.002)
-    driven.recorder._flush(driven.recorder._lanes[0])
+    driven.flush()
     await asyncio.sleep(0.01)
     space.stop()
     driven.die()

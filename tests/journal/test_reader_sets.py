@@ -265,7 +265,7 @@ def test_a_crash_while_it_is_pruned(memory: Path) -> None:
 
 
 def test_what_is_remembered_is_bounded(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_sets, "MOST_NAMES", 8)
+    monkeypatch.setattr(reader_sets, "MAX_CACHED_NAMES", 8)
     script = busy(3)
     journal = open_journal(memory, files=QUICK)
     write(journal, [(SPACE, each) for each in script.records])

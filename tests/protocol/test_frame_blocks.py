@@ -118,7 +118,7 @@ def test_a_block_becomes_the_rows_of_its_frames(count: int) -> None:
     after = Frame(8 + count, 1001, None, "stream-1", "bob", 3 + count, 1, 5, b"after")
     rows = Rows()
     rows.append("demo", "e-1", before)
-    rows.extend("demo", "e-1", block, sum(map(len, block.data)))
+    rows.append("demo", "e-1", block)
     rows.append("demo", "e-1", after)
     assert rows.count == count + 2
     batch = rows.encode(100)
@@ -150,8 +150,8 @@ def test_blocks_that_follow_one_another(changed: dict[str, Any]) -> None:
     following = FrameBlock(first.last_seq + 1, 1007, "stream-1", "alice", 3 + len(DATA), 2, 5, data, ("bob",), "words")
     second = msgspec.structs.replace(following, **changed)
     rows = Rows()
-    rows.extend("demo", "e-1", first, sum(map(len, first.data)))
-    rows.extend("demo", "e-1", second, sum(map(len, second.data)))
+    rows.append("demo", "e-1", first)
+    rows.append("demo", "e-1", second)
     assert (rows.count, rows.last_ts) == (len(first) + len(second), 1007)
     batch = rows.encode(100)
     batch.validate(full=True)
@@ -164,7 +164,7 @@ def test_what_is_remembered_of_a_block() -> None:
     recent = RecentRecords(max_bytes=100_000)
     block = FrameBlock(5, 1000, "stream-1", "alice", 1, 1, 1, DATA, None, None)
     frame = Frame(55, 1001, None, "stream-1", "alice", 51, 1, 1, b"x")
-    recent.extend(block, sum(map(len, DATA)))
+    recent.append(block)
     recent.append(frame)
     assert recent.reaches(4) and not recent.reaches(3)
     for after in (4, 5, 30, 53, 54, 55):

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from mewstream.gateway.clock import WATCH_SECONDS, MachineClock
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Parcel
@@ -26,8 +25,10 @@ from mewstream.gateway.reference_logs import ReferenceLogs
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
 from mewstream.gateway.websocket import WebSocketMember
-from mewstream.journal.local import LocalJournal
+from mewstream.journal.interface import Journal
+from mewstream.journal.opening import open_journal
 from mewstream.protocol import frames, kinds
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import PeerError, Unauthorized, ValidationFailed
 from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState
@@ -262,17 +263,11 @@ class Gateway:
             self.recorder.close()
 
 
-def _open_journal(config: GatewayConfig) -> tuple[LocalJournal | None, dict[str, SpaceState]]:
+def _open_journal(config: GatewayConfig) -> tuple[Journal | None, dict[str, SpaceState]]:
     """The journal of the data directory, and the state of every space in it."""
     if config.data is None:
         return None, {}
-    settings = config.journal
-    journal = LocalJournal(
-        config.data,
-        partitions=settings.partitions,
-        segment_bytes=settings.segment_bytes,
-        synced_commits=settings.durability == "fsync",
-    )
+    journal = open_journal(config.data, config.journal)
     try:
         return journal, journal.recover()
     except BaseException:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.protocol import kinds
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import PeerError, ValidationFailed
 from mewstream.protocol.identifiers import invalid_characters
 from mewstream.protocol.position import Position

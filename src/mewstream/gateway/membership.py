@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.fanout import Audience, Endpoint
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.state import SpaceState, Stream
 
 

@@ -16,8 +16,8 @@ from typing import Protocol
 from picows import WSTransport
 
 from mewstream.gateway import wsframes
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.fanout import Parcel
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.policy import Delivery
 
 #: How long a peer may take to answer a close, or to take what was sent before it.

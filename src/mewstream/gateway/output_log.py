@@ -8,9 +8,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.fanout import Parcel
 from mewstream.protocol import frames
+from mewstream.protocol.close_codes import CloseReason
 
 log = logging.getLogger("mewstream.gateway")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.websocket import WebSocketMember
+from mewstream.protocol.close_codes import CloseReason
 
 #: How often in an interval silent connections are looked for: a ping is late by at most that part of it.
 CHECKS = 8

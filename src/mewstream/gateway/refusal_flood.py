@@ -23,7 +23,8 @@ PER_SECOND = 1.0
 #: Seconds between the sums of a flood: the first and the longest.
 FIRST_INTERVAL = 1.0
 LONGEST_INTERVAL = 5.0
-#: Sums that one participant may have at the same time. Further refusals are summed up by their code alone.
+#: Sums that one participant may have at the same time. Further refusals are summed up by their code, those of frames
+#: apart from the others.
 MAX_SUMS = 32
 #: How many refused frames, by stream, code and rights, are answered at once.
 MAX_TOLD = 256
@@ -42,18 +43,26 @@ class Treatment(Enum):
 
 
 class _Sum:
-    """``told`` is how many of the counted refusals were answered already."""
+    """``told`` is how many of the counted refusals were answered already. ``kind`` and ``stream_id`` hold for all of
+    them, and are empty where they differ."""
 
-    __slots__ = ("count", "last", "told")
+    __slots__ = ("count", "is_mixed", "kind", "last", "stream_id", "told")
 
-    def __init__(self) -> None:
+    def __init__(self, first: Refused) -> None:
         self.count = self.told = 0
-        self.last: Refused | None = None
+        self.last = first
+        self.kind = first.kind
+        self.stream_id = first.stream_id
+        self.is_mixed = False
 
     def add(self, refused: Refused, *, is_told: bool) -> None:
         self.count += 1
         self.told += is_told
         self.last = refused
+        if refused.kind != self.kind:
+            self.kind, self.is_mixed = "", True
+        if refused.stream_id != self.stream_id:
+            self.stream_id, self.is_mixed = None, True
 
 
 class _Flood:
@@ -75,8 +84,11 @@ class _Flood:
 
     def count(self, key: _Key, refused: Refused, *, is_told: bool) -> None:
         if key not in self.sums and len(self.sums) >= MAX_SUMS:
-            key = ("", "", refused.code, None)
-        self.sums.setdefault(key, _Sum()).add(refused, is_told=is_told)
+            key = ("frame" if refused.kind == "frame" else "", "", refused.code, None)
+        counted = self.sums.get(key)
+        if counted is None:
+            counted = self.sums[key] = _Sum(refused)
+        counted.add(refused, is_told=is_told)
 
 
 class RefusalFloods:
@@ -154,18 +166,21 @@ class RefusalFloods:
 
 def _sum_of(counted: _Sum) -> Refuse:
     last = counted.last
-    assert last is not None
-    what = "frames" if last.kind == "frame" else "messages"
-    untold = counted.count - counted.told
+    what = "frames" if counted.kind == "frame" else "messages"
+    number = (counted.count - counted.told) or counted.count
+    message = f"{last.message} ({number} {what} since the last report)"
+    if counted.is_mixed:
+        # What is said of the last one does not hold for the others.
+        message = f"{number} {what} of several kinds or streams were refused with {last.code} since the last report"
     return Refuse(
         sender=last.sender,
-        kind=last.kind,
+        kind=counted.kind,
         code=last.code,
-        message=f"{last.message} ({untold or counted.count} {what} since the last report)",
+        message=message,
         http_status=last.http_status,
-        details=last.details,
-        stream_id=last.stream_id,
-        excerpt=last.excerpt.encode(),
+        details={} if counted.is_mixed else last.details,
+        stream_id=counted.stream_id,
+        excerpt=b"" if counted.is_mixed else last.excerpt.encode(),
         count=counted.count,
         told=counted.told,
     )

@@ -23,8 +23,8 @@ from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.wsframes import header
 from mewstream.journal.errors import JournalError, PositionGone
+from mewstream.journal.interface import Entry
 from mewstream.journal.memory import RecentRecords
-from mewstream.journal.schema import Entry
 from mewstream.protocol import frames
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable
 from mewstream.protocol.position import Position
@@ -146,12 +146,9 @@ class Replay:
         self._threads = threads
         self._recent = RecentRecords()
 
-    def append(self, record: Record, size: int) -> None:
-        """Remember a record. ``size`` is what the recorder returned for it."""
+    def append(self, record: Record | FrameBlock, size: int) -> None:
+        """Remember a record or a block. ``size`` is that of its data, as the recorder returned it or as it is known."""
         self._recent.append(record, size)
-
-    def extend(self, block: FrameBlock, data_bytes: int) -> None:
-        self._recent.extend(block, data_bytes)
 
     # -- resuming ---------------------------------------------------------------------------------
 

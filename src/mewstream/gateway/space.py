@@ -26,11 +26,11 @@ from typing import NamedTuple
 from mewstream.gateway.back_pressure import BackPressure
 from mewstream.gateway.broadcast import Broadcast
 from mewstream.gateway.clock import JUMP, MachineClock, SpaceClock
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.deadlines import Deadline
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Outbox
+from mewstream.gateway.inbound import ParticipantRates, Throttle
 from mewstream.gateway.invitations import Invitations
 from mewstream.gateway.join_rate import JoinRate
 from mewstream.gateway.joining import JoinRefused
@@ -43,7 +43,9 @@ from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.refusals import Refusals, cannot_record
 from mewstream.gateway.replay import Backlog, CannotResume, Replay
 from mewstream.gateway.replay_threads import ReplayThreads
+from mewstream.io.reading import Reading
 from mewstream.protocol import commands, kinds
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
 from mewstream.protocol.errors import InvalidRequest, LimitExceeded, PeerError
@@ -123,6 +125,8 @@ class Space:
             record=self._record_sum,
         )
         self._join_rate = JoinRate(loop, config.limits.joins_per_second)
+        caused = config.limits.caused_bytes_per_second
+        self._caused_rates = ParticipantRates(loop, "caused_bytes_per_second", caused, burst=4 * caused)
         self._deadline = Deadline(loop, self.clock.now, self._wake)
         recorder.on_recovery(self.refusals.floods.sum_up_all)
         self._begin()
@@ -145,8 +149,10 @@ class Space:
 
         The decision that is returned says what happened. A refusal is a decision too, not an exception. ``newcomer``
         belongs to a ``Join``."""
-        if self._recorder.failing and not isinstance(command, commands.Disconnect | commands.Suspend):
-            return self.refusals.unavailable(command, self.clock.now())
+        if self._recorder.failing:
+            if not isinstance(command, commands.Disconnect | commands.Suspend):
+                return self.refusals.unavailable(command, self.clock.now())
+            self.follow_clock(while_failing=True)
         now = self.clock.now()
         # Frames have no deadlines of their own, so that the clock of the machine need not be checked for each.
         if not isinstance(command, commands.SendFrames) or self._deadline.has_come(now):
@@ -199,8 +205,8 @@ class Space:
         if block.seq != self.state.seq + 1:
             raise _out_of_order(self.state, block)
         size = sum(map(len, block.data))
-        self._recorder.extend(self.id, block, size)
-        self.replay.extend(block, size)
+        self._recorder.append(self.id, block)
+        self.replay.append(block, size)
         apply(self.state, block)
         self.metrics.accepted_frames(len(block.data), size, block.recipients)
         self._broadcast.frames(block, size)
@@ -244,6 +250,7 @@ class Space:
             if not isinstance(record, Invited):
                 body = render(self.id, self.state.epoch, record)
                 if body is not None:
+                    self._broadcast.caused_bytes += len(body)
                     self._broadcast.send(member, body, record.seq)
             if isinstance(record, Invited) or (isinstance(record, Refused) and record.kind == kinds.INVITE):
                 self._answer_inviter(record)
@@ -251,6 +258,7 @@ class Space:
             envelope = repetition.envelope
             assert envelope.id is not None
             echo = envelope.encode(id=envelope.id, ts=rfc3339(answer.ts), sender=repetition.sender)
+            self._broadcast.caused_bytes += len(echo)
             self._broadcast.send(member, echo, answer.seq)
 
     # -- time -------------------------------------------------------------------------------------
@@ -262,10 +270,11 @@ class Space:
         while not self._recorder.failing and (due := self.state.next_deadline()) is not None and due <= now:
             self._commit(decide(self.state, now, commands.Tick()).written)
 
-    def follow_clock(self) -> None:
-        """Record that the clock of the machine was set, where it was. Nothing falls due for that reason alone."""
-        if self._recorder.failing:
-            return  # nothing may happen before it is recorded
+    def follow_clock(self, *, while_failing: bool = False) -> None:
+        """Record that the clock of the machine was set, where it was. Nothing falls due for that reason alone. While
+        the journal fails this waits, unless something else is about to happen at the new time."""
+        if self._recorder.failing and not while_failing:
+            return
         jump = self.clock.check()
         if jump is not None:
             self._sequence(commands.ClockJump(jump.by, jump.shift, self.clock.ahead))
@@ -291,7 +300,8 @@ class Space:
             self._by_http = False
 
     def envelope(self, sender: str, envelope: Envelope) -> Decision:
-        if envelope.kind not in kinds.QUESTIONS:
+        # While the journal fails a question is refused too: its answer would wait in memory until that is over.
+        if envelope.kind not in kinds.QUESTIONS or self._recorder.failing:
             return self.handle(commands.Send(sender, envelope))
         try:
             self._answer_question(sender, envelope)
@@ -377,11 +387,18 @@ class Space:
 
     def check_joins(self, participant: str) -> None:
         """Count a join. Raises :class:`JoinRefused` for a participant that joins too often."""
+        is_present = self.state.is_present(participant)
+        grants = 0 if is_present else len(self.state.standing.get(participant, ()))
         try:
-            self._join_rate.check(participant)
+            self._join_rate.check(participant, grants=grants)
         except LimitExceeded as flaw:
             self.refusals.count(participant, kinds.JOIN, flaw, self.clock.now())
             raise JoinRefused(flaw, CloseReason.JOINS_TOO_OFTEN) from None
+
+    def throttle(self, participant: str, reading: Reading | None) -> Throttle:
+        """The rate limits of one connection of a participant. What the participant causes counts for all of its
+        connections together."""
+        return Throttle(self._loop, reading, self.config.limits, caused=self._caused_rates.of(participant))
 
     def join(self, member: Member, backlog: Backlog | CannotResume | None = None) -> JoinRefused | None:
         """Let a connection in. The first thing it gets is its welcome, then its backlog.

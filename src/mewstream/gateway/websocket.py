@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.fanout import Parcel
-from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, parse_join
 from mewstream.gateway.membership import Member
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Outbound
 from mewstream.gateway.replay import Backlog, CannotResume
 from mewstream.gateway.space import Newcomer, Space
+from mewstream.io.reading import Reading
 from mewstream.protocol import frames, kinds
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
+from mewstream.protocol.fragments import Assembler, FragmentError
 from mewstream.protocol.policy import Delivery
 from mewstream.protocol.position import Position
+from mewstream.protocol.utf8 import is_utf8
 
 if TYPE_CHECKING:
     from mewstream.gateway.gateway import Gateway
@@ -87,7 +89,7 @@ class WebSocketMember(WSListener):
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
         self._work = gateway.work
-        self._backlog: deque[Callable[[], None]] = deque()
+        self._backlog: deque[Callable[[], object]] = deque()
         """Work on what was read that waits for a later turn of the event loop. Nothing more is read meanwhile, and
         what had been read already waits behind it."""
         self._is_catching_up = False
@@ -209,7 +211,7 @@ class WebSocketMember(WSListener):
             if (
                 message.startswith(self._run_head)
                 and len(message) <= self._max_bytes
-                and (kind == WSMsgType.BINARY or message.isascii() or _is_utf8(message))
+                and (kind == WSMsgType.BINARY or message.isascii() or is_utf8(message))
             ):
                 self._run.append(message)
                 if frame.last_in_buffer:
@@ -252,7 +254,17 @@ class WebSocketMember(WSListener):
         else:
             action()
 
-    def _wait(self, action: Callable[[], None], *, first: bool = False) -> None:
+    def _in_turn(self, action: Callable[[], object]) -> None:
+        """Do something now where this turn has time for it, nothing waits, and its sender owes nothing; otherwise in a
+        later turn."""
+        if self._is_catching_up or (
+            not self._backlog and self._work.admits(self._who) and not self._throttle.seconds_owed()
+        ):
+            action()
+        else:
+            self._wait(action)
+
+    def _wait(self, action: Callable[[], object], *, first: bool = False) -> None:
         """Do something in a later turn, because the time of this one is used up or other things wait. ``first``: it is
         the rest of what was being carried out, and comes before those."""
         self._run_kind = None  # no frame may go past what waits
@@ -364,7 +376,7 @@ class WebSocketMember(WSListener):
         self.participant = participant
         self.is_reconnect = request.resume is not None
         self._max_bytes = space.config.limits.message_bytes
-        self._throttle = Throttle(self._gateway.loop, self.reading, space.config.limits)
+        self._throttle = space.throttle(participant, self.reading)
         self.outbound.positions = "positions" in request.extensions
         self.outbound.use(space.config.delivery)
         if request.resume is None:
@@ -458,7 +470,7 @@ class WebSocketMember(WSListener):
             self._refuse_and_close(self._too_large(), CloseReason.TOO_BIG)
             return
         # Text is delivered as text, and a reader would have to fail the connection for text that is not UTF-8.
-        if opcode == frames.TEXT and not message.isascii() and not _is_utf8(message):
+        if opcode == frames.TEXT and not message.isascii() and not is_utf8(message):
             self._refuse_and_close(_not_text(), CloseReason.INVALID_TEXT)
             return
         if self.state is ConnectionState.JOINING:
@@ -470,13 +482,10 @@ class WebSocketMember(WSListener):
         space = self.space
         if space is None:
             self._first_message(message)
-        elif self._is_catching_up or (not self._backlog and (message[:1] == b"#" or self._may_send_envelope())):
-            self._carry_out(space, opcode, message)
+        elif message[:1] == b"#" and not self._throttle.watches_frames and not self._backlog:
+            self._begin_run(space, opcode, message)
         else:
-            self._wait(partial(self._carry_out, space, opcode, message))
-
-    def _may_send_envelope(self) -> bool:
-        return self._work.admits(self._who) and not self._throttle.seconds_owed()
+            self._in_turn(partial(self._carry_out, space, opcode, message))
 
     def _carry_out(self, space: Space, opcode: int, message: bytes) -> None:
         if message[:1] == b"#":
@@ -490,12 +499,13 @@ class WebSocketMember(WSListener):
             space.refuse(self.participant, "", flaw, message)
 
     def _begin_run(self, space: Space, opcode: int, message: bytes) -> None:
-        """The first frame for a stream. More may follow in the same reading, and all are carried out together."""
+        """The first frame for a stream. More may follow in the same reading, and all are carried out together. A
+        malformed one is refused in its turn, because a refusal takes far longer than a frame."""
         try:
             self._run_stream, start = frames.split_frame(message, max_id_bytes=space.config.limits.id_bytes)
         except PeerError as flaw:
             self._run_kind = None
-            space.refuse(self.participant, "frame", flaw, message)
+            self._in_turn(partial(space.refuse, self.participant, "frame", flaw, message))
             return
         self._run_head = message[:start]
         self._run_kind, self._run_opcode = _KINDS[opcode], opcode
@@ -545,11 +555,3 @@ def _may_stand_in_a_close(code: int) -> bool:
 
 def _not_text() -> ValidationFailed:
     return ValidationFailed("a text message must be UTF-8: send binary data as a binary message")
-
-
-def _is_utf8(message: bytes) -> bool:
-    try:
-        message.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

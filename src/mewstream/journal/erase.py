@@ -1,11 +1,11 @@
-"""Erasing one space: its rows become tombstones, and nothing else of it stays.
+"""Erasing one space: its rows become tombstones, and nothing else of it is kept.
 
-A tombstone keeps offset, space, seq, epoch and ts, so that the numbers stay gap-free and the range
-stays marked; ``record`` and ``outcome`` are ``erased``, everything else is null. A reader sees an
+A tombstone keeps offset, space, seq, epoch and ts, so that the numbers stay gap-free and the range stays marked;
+``record`` and ``outcome`` are ``erased``, everything else is null. A reader sees an
 :class:`~mewstream.journal.schema.UnknownRecord`, which has no effect on the state.
 
-Whatever moment it is interrupted at, the journal is sound, and erasing again completes it:
-the snapshot without the space comes first, so that no start folds a log that is half erased.
+If it is interrupted, the journal is sound, and erasing again completes it: the snapshot without the space is written
+first, so that no start applies a log that is partly erased.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MARKED = frozenset({"record", "outcome"})
 
 @dataclass(slots=True)
 class Survey:
-    """What there is of a space. ``records`` are those that are not erased yet."""
+    """What the journal has of a space. ``records`` counts those that are not erased yet."""
 
     space: str
     partition: int
@@ -45,7 +45,7 @@ class Survey:
     segments: list[Segment] = field(default_factory=list)
     has_state: bool = False
     set_aside: list[Path] = field(default_factory=list)
-    """Bytes of damaged batches that a start has kept: they may hold anything."""
+    """Files with the bytes of damaged batches, which may hold records of any space."""
 
     @property
     def is_empty(self) -> bool:
@@ -53,8 +53,8 @@ class Survey:
 
 
 def refuse_damaged(reader: JournalReader) -> None:
-    """Raise :class:`CorruptJournal` where an index is damaged, before anything is changed. An entry
-    that is cut short at the very end is no damage: it was never committed."""
+    """Raise :class:`CorruptJournal` if an index is damaged, before anything is changed. An incomplete entry at the very
+    end is not damage: its batch was never committed."""
     for number in range(reader.identity().partitions):
         segments = reader.segments(number)
         for segment in segments:
@@ -63,7 +63,7 @@ def refuse_damaged(reader: JournalReader) -> None:
 
 
 def survey(journal: LocalJournal, space: str, states: dict[str, SpaceState]) -> Survey:
-    """Read everything that may hold a record of the space; a damaged batch raises."""
+    """Read everything that may hold a record of the space. Raises :class:`CorruptJournal` for a damaged batch."""
     number = partition_of(space, len(journal.partitions))
     found = Survey(space, number, has_state=space in states)
     for batch in journal.reader.batches(number, journal.identity.pruned.get(number, 0)):
@@ -86,8 +86,8 @@ def erase(
     files: Files | None = None,
     progress: Callable[[Segment], None] = lambda segment: None,
 ) -> Survey:
-    """Erase a space. ``states`` are what :meth:`LocalJournal.recover` gave. Nothing may be appended
-    meanwhile. Returns what was there."""
+    """Erase a space, and return what there was of it. ``states`` is the result of :meth:`LocalJournal.recover`. Nothing
+    may be appended meanwhile."""
     files = files or Files()
     number = partition_of(space, len(journal.partitions))
     partition = journal.partitions[number]
@@ -99,7 +99,7 @@ def erase(
         partition.roll()
     before = states.get(space)
     if before is not None:
-        # What a fold over nothing but tombstones gives: the numbers go on where they were.
+        # The state that tombstones alone lead to: numbers and time continue from the last record.
         states = {**states, space: SpaceState(space, seq=before.seq, ts=before.ts)}
     file, data = journal.encode_snapshot(number, states)
     journal.write_snapshot(file, data)
@@ -114,7 +114,7 @@ def erase(
     for segment in found.segments:
         _erase_in(files, segment, space)
         progress(segment)
-    # What a crash has left may hold records of the space too: a sealing or a snapshot that never counted.
+    # Files that a crash has left, of a sealing or a snapshot, may hold records of the space too.
     for closed in partition.closed:
         partition.seal(closed)
     partition.closed = []
@@ -127,9 +127,9 @@ def erase(
 
 
 def _erase_in(files: Files, segment: Segment, space: str) -> None:
-    """Both files of a segment cannot be replaced at once. But a segment counts in its sealed form
-    where it has one, and otherwise as it was first written: so the new one is made in the other
-    form, and begins to count when one index appears or disappears."""
+    """Replace a segment by one without the space. The two files of a segment cannot be replaced atomically. But a
+    segment counts in its sealed form if it has one, and otherwise as it was written: so the new one is made in the
+    other form, and takes effect when one index appears or disappears."""
 
     def change(rows: pa.RecordBatch) -> pa.RecordBatch:
         return with_tombstones(rows, space)
@@ -146,11 +146,11 @@ def _erase_in(files: Files, segment: Segment, space: str) -> None:
 
 
 def with_tombstones(rows: pa.RecordBatch, space: str) -> pa.RecordBatch:
-    """The same rows, with those of a space erased."""
+    """Return the rows with those of a space erased."""
     mine = pc.equal(rows.column("space"), space)
     places = pc.subtract(rows.column("offset"), rows.column("offset")[0])
-    # `if_else` with a null would only mark the values as null and leave their bytes in the buffer:
-    # what is taken from nowhere has none.
+    # `if_else` with a null would mark the values as null but leave their bytes in the buffer. `take` with a null index
+    # copies nothing.
     others = pc.if_else(mine, pa.scalar(None, pa.int64()), places)
     columns = []
     for each in SCHEMA:

@@ -162,14 +162,13 @@ class Capabilities:
             held.includes(granted, budget) for held in self._patterns if not held.denies
         )
 
-    def taking(self, held: Capabilities, places: range) -> set[int]:
-        """Which of the patterns at these places of another list a revoke of these patterns takes away: every one that
+    def taking(self, held: Capabilities) -> set[int]:
+        """The places in another list of the patterns that a revoke of these patterns takes away: every one that
         allows nothing beyond one of these. Raises :exc:`ValidationFailed` where that is too much to compare."""
         budget = Budget(MAX_STEPS)
         taken = set()
         try:
-            for place in places:
-                granted = held._patterns[place]
+            for place, granted in enumerate(held._patterns):
                 for pattern in self._patterns:
                     budget.spend()
                     if not pattern.denies and pattern.includes(granted, budget):

@@ -386,10 +386,9 @@ def _remaining(state: SpaceState, recipient: str, revoked: Capabilities) -> dict
     grants = state.capability_grants.get(recipient)
     if not grants:
         return {}
-    place = len(state.roster.get(recipient, ()))  # the list of a participant has what was granted behind the rest
-    count = sum(map(len, grants.values()))
-    taken = revoked.taking(state.capabilities(recipient), range(place, place + count))
+    taken = revoked.taking(Capabilities([pattern for granted in grants.values() for pattern in granted]))
     remaining = {}
+    place = 0
     for grant_id, granted in grants.items():
         kept = [pattern for number, pattern in enumerate(granted, place) if number not in taken]
         if len(kept) < len(granted):
@@ -404,7 +403,9 @@ def _require_revocable(
     """A participant may revoke what it has granted, what was granted to itself, and whatever it could have granted."""
     for grant_id, kept in remaining.items():
         if sender not in (recipient, state.granters.get(grant_id)):
-            taken = [pattern for pattern in state.capability_grants[recipient][grant_id] if pattern not in kept]
+            # By identity: True equals 1 in Python, and these are different rights.
+            left = set(map(id, kept))
+            taken = [pattern for pattern in state.capability_grants[recipient][grant_id] if id(pattern) not in left]
             _require_held(state, sender, taken, "you cannot take what another has granted and you do not hold")
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from mewstream.protocol import kinds
 from mewstream.protocol import transitions as table
+from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     CapabilitiesGranted,
@@ -265,7 +266,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         created=record.ts,
         request_id=record.request_id,
         open_id=gateway_message_id(state.epoch, record.seq),
-        request=record.request,
+        request=msgspec.Raw(encode_json(record.request)),
         policy=record.policy,
         writers={},
         readers=None,

@@ -68,7 +68,9 @@ class Stream(msgspec.Struct):
     created: int
     request_id: str
     open_id: str
-    request: dict[str, Any]
+    request: msgspec.Raw
+    """The payload that opened it, as JSON: decoded, thousands of small values would take many times the memory, and a
+    snapshot many times as long."""
     policy: StreamPolicy
     writers: dict[str, WriteRight]
     readers: tuple[str, ...] | None
@@ -173,10 +175,11 @@ class SpaceState:
     def capabilities(self, participant: str) -> Capabilities:
         compiled = self.compiled.get(participant)
         if compiled is None:
-            try:
-                compiled = Capabilities(self.capability_list(participant))
-            except ValidationFailed:  # an older version recorded a list that is beyond the bounds of this one
-                compiled = EMPTY
+            # Both together may be beyond the bounds, where the configuration has grown since something was granted, or
+            # an older version has recorded more: what is configured holds then.
+            compiled = (
+                _compiled(self.capability_list(participant)) or _compiled(self.roster.get(participant, [])) or EMPTY
+            )
             self.compiled[participant] = compiled
         return compiled
 
@@ -247,7 +250,7 @@ class SpaceState:
         return describe_stream(
             space=self.id,
             stream_id=stream.id,
-            request=stream.request,
+            request=msgspec.json.decode(stream.request),
             owner=stream.owner,
             owner_connected=self.is_connected(stream.owner),
             writers=stream.authorized_writers(),
@@ -291,6 +294,13 @@ class SpaceState:
         """The earliest time at which something falls due; None where nothing does."""
         earliest = self.timers.earliest()
         return None if earliest is None else earliest[0]
+
+
+def _compiled(patterns: list[dict[str, Any]]) -> Capabilities | None:
+    try:
+        return Capabilities(patterns)
+    except ValidationFailed:
+        return None
 
 
 def describe_stream(

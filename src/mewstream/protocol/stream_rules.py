@@ -288,6 +288,11 @@ def _check_opening_limits(state: SpaceState, sender: str, target: list[str] | No
     if len(state.streams) >= limits.streams_per_space:
         raise LimitExceeded(f"this space has its {limits.streams_per_space} streams", limit="streams_per_space")
     check_ownable(state, sender)
+    if len(auto_grant) > limits.auto_grants_per_stream:
+        raise LimitExceeded(
+            f"payload.auto_grant names more than {limits.auto_grants_per_stream} writers: grant the others one by one",
+            limit="auto_grants_per_stream",
+        )
     if len(auto_grant) >= limits.writers_per_stream:
         raise LimitExceeded("payload.auto_grant names too many writers", limit="writers_per_stream")
     if target is not None and len(target) > limits.readers_per_stream:

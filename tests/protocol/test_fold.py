@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any, get_args
 
 import msgspec
@@ -31,6 +32,12 @@ def welcomes(state: SpaceState) -> list[bytes]:
     return [_encode(state.welcome(who)) for who in (*PEOPLE, "stranger")]
 
 
+def ordered(state: object) -> str:
+    """A state as text, where the order of dictionaries counts too. JSON that is kept as bytes shows only its address,
+    which is left out: ``==`` has compared the bytes."""
+    return re.sub(r"<msgspec\.Raw object at 0x[0-9a-f]+>", "<JSON>", repr(state))
+
+
 def check_fold(live: SpaceState, log: list[records.Record]) -> None:
     """From the log alone, whole or read back from JSON, comes the very state of the live run."""
     decoded = through_json(log)
@@ -38,7 +45,7 @@ def check_fold(live: SpaceState, log: list[records.Record]) -> None:
     for told in (log, decoded):
         folded = fold(SPACE, told)
         assert folded == live
-        assert repr(folded) == repr(live), "equal, but in another order"
+        assert ordered(folded) == ordered(live), "equal, but in another order"
         assert welcomes(folded) == welcomes(live)
 
 
@@ -203,7 +210,7 @@ def test_a_record_that_means_nothing_to_the_state_moves_only_its_position(build:
     apply(state, build(before.seq + 1, before.ts + 5))
     assert (state.seq, state.ts) == (before.seq + 1, before.ts + 5)
     assert without_position(state) == without_position(before)
-    assert repr(without_position(state)) == repr(without_position(before))
+    assert ordered(without_position(state)) == ordered(without_position(before))
 
 
 def test_an_unknown_record_is_told_to_nobody() -> None:

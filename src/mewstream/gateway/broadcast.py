@@ -10,7 +10,7 @@ from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.replay import Replayed, chunks
 from mewstream.gateway.welcomes import Welcomes
 from mewstream.protocol import frames, kinds
-from mewstream.protocol.fold import gateway_message_id
+from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
 from mewstream.protocol.render import excluded_from, gateway_envelope, private_to, render, visible_to, with_seq
 from mewstream.protocol.state import SpaceState

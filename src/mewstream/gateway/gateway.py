@@ -194,8 +194,9 @@ class Gateway:
 
     def tell_stranger(self, peer: WebSocketMember, flaw: PeerError) -> None:
         """Send an error to a peer that has not joined. It is not recorded, because nobody knows who it was."""
-        payload = {"error": flaw.code, "message": flaw.message, **flaw.details}
-        body = gateway_envelope(kinds.ERROR, payload, id=f"gw-{new_token()[:12]}", ts=time.time_ns() // 1000, to=[])
+        body = gateway_envelope(
+            kinds.ERROR, flaw.payload, id=f"gw-{new_token()[:12]}", ts=time.time_ns() // 1000, to=[]
+        )
         parcel = Parcel(Audience((peer,)), frames.TEXT, [body], None, 0)
         peer.push(b"".join(parcel.pieces(False)), [parcel])
 

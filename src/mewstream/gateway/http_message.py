@@ -178,8 +178,7 @@ def error_answer(status: int, flaw: PeerError, headers: tuple[tuple[str, str], .
         headers = (*headers, ("WWW-Authenticate", "Bearer"))
     if (wait := flaw.details.get("retry_after")) is not None:
         headers = (*headers, ("Retry-After", str(math.ceil(wait))))
-    payload = {"error": flaw.code, "message": flaw.message, **flaw.details}
-    body = gateway_envelope(kinds.ERROR, payload, id=f"gw-http-{time.time_ns()}", ts=time.time_ns() // 1000)
+    body = gateway_envelope(kinds.ERROR, flaw.payload, id=f"gw-http-{time.time_ns()}", ts=time.time_ns() // 1000)
     return Response(body, status=status, headers=headers)
 
 

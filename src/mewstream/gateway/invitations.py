@@ -13,7 +13,7 @@ from typing import Any
 from mewstream.protocol import kinds
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.errors import AlreadyExists
-from mewstream.protocol.fold import gateway_message_id
+from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import Invited, Refused
 from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState

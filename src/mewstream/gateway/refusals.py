@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mewstream.gateway.broadcast import Broadcast
 from mewstream.gateway.invitations import Invitations
@@ -18,9 +18,9 @@ from mewstream.gateway.refusal_flood import RefusalFloods, Treatment
 from mewstream.protocol import commands, kinds
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.errors import JournalUnavailable, PeerError
-from mewstream.protocol.fold import gateway_message_id
+from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import Refused
-from mewstream.protocol.render import unrecorded_refusal
+from mewstream.protocol.render import render
 from mewstream.protocol.state import SpaceState
 
 
@@ -69,52 +69,31 @@ class Refusals:
 
     def unavailable(self, command: commands.Command, now: int) -> Decision:
         """Refuse a command because the journal cannot be written. What does not come from a participant is left."""
-        undecided = command.data[1:] if isinstance(command, commands.SendFrames) else ()
+        undecided: Sequence[bytes] = ()
+        version = None
         match command:
             case commands.Send(sender=sender, envelope=envelope):
-                kind, id, version = envelope.kind, envelope.id, None
+                kind, id = envelope.kind, envelope.id
             case commands.Refuse(sender=sender, kind=kind, id=id):
-                version = None
-            case commands.SendFrames(sender=sender):
-                kind, id, version = "frame", None, 0
+                pass
+            case commands.SendFrames(sender=sender, data=data):
+                kind, id, version, undecided = "frame", None, 0, data[1:]
             case _:
                 return Decision([], is_recorded=False)
-        refused = self._count(sender, kind, cannot_record(), now, id=id, version=version, overtakes=True)
+        refused = self._refused(sender, kind, cannot_record(), now, id=id)
+        if self.floods.treat(refused, version=version, may_record=False) is Treatment.TOLD:
+            self._answer(refused, overtakes=True)
         return Decision([refused], is_recorded=False, undecided=undecided)
 
     def count(self, sender: str, kind: str, flaw: PeerError, now: int) -> None:
         """Count a refusal whose sender is answered elsewhere."""
-        self._count(sender, kind, flaw, now, version=None, is_answered=True)
+        self.floods.treat(self._refused(sender, kind, flaw, now), may_record=False)
 
-    def _count(
-        self,
-        sender: str,
-        kind: str,
-        flaw: PeerError,
-        now: int,
-        *,
-        id: str | None = None,
-        version: int | None,
-        overtakes: bool = False,
-        is_answered: bool = False,
-    ) -> Refused:
-        refused = Refused(
-            self._state.seq,
-            max(now, self._state.ts),
-            None,
-            sender=sender,
-            kind=kind,
-            code=flaw.code,
-            message=flaw.message,
-            http_status=flaw.http_status,
-            details=flaw.details,
-            id=id,
-        )
+    def _refused(self, sender: str, kind: str, flaw: PeerError, now: int, *, id: str | None = None) -> Refused:
+        """A refusal that is not recorded by itself, so that it has the number of the newest record."""
         self._metrics.refused(flaw.code)
-        treatment = self.floods.treat(refused, version=version, may_record=False)
-        if treatment is Treatment.TOLD and not is_answered:
-            self._answer(refused, overtakes=overtakes)
-        return refused
+        ts = max(now, self._state.ts)
+        return Refused(self._state.seq, ts, None, sender=sender, kind=kind, id=id, **flaw.fields)
 
     def _rights_version(self, refused: Refused) -> int | None:
         """The version of the rights on the stream that a refused frame was for, 0 where there is no such stream. None
@@ -139,4 +118,6 @@ class Refusals:
     def message(self, refused: Refused) -> bytes:
         """``system/error`` with an id of its own, because the id of a record belongs to that record's message."""
         id = f"{gateway_message_id(self._state.epoch, refused.seq)}-refused-{next(self._numbers)}"
-        return unrecorded_refusal(refused, id=id)
+        body = render(self._state.id, self._state.epoch, refused, id=id)
+        assert body is not None
+        return body

@@ -49,7 +49,8 @@ from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
 from mewstream.protocol.errors import InvalidRequest, LimitExceeded, PeerError
-from mewstream.protocol.fold import apply, gateway_message_id
+from mewstream.protocol.fold import apply
+from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
@@ -345,18 +346,7 @@ class Space:
 
     def refuse(self, sender: str, kind: str, flaw: PeerError, data: bytes = b"") -> Decision:
         """Refuse a message that did not become a command."""
-        return self.handle(
-            commands.Refuse(
-                sender=sender,
-                kind=kind,
-                code=flaw.code,
-                message=flaw.message,
-                http_status=flaw.http_status,
-                details=flaw.details,
-                id=flaw.envelope_id,
-                excerpt=data,
-            )
-        )
+        return self.handle(commands.Refuse(sender=sender, kind=kind, id=flaw.envelope_id, excerpt=data, **flaw.fields))
 
     def _record_sum(self, refuse: commands.Refuse) -> bool:
         """Record refusals that were counted. Returns False while nothing can be recorded."""

@@ -28,9 +28,8 @@ from mewstream.protocol.errors import (
     Unauthorized,
     ValidationFailed,
 )
-from mewstream.protocol.fold import GATEWAY_IDS
 from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frames
-from mewstream.protocol.identifiers import describe, flaw_in_participant_id, required_id
+from mewstream.protocol.identifiers import GATEWAY_IDS, describe, flaw_in_participant_id, required_id
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.policy import Limits
 from mewstream.protocol.proposal_rules import PROPOSAL_RULES
@@ -133,21 +132,9 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
             if state.is_present(command.participant):
                 _suspend(ledger, command.participant, state.policies.suspend_for, command.reason)
         case commands.Refuse():
-            ledger.write(
-                Refused,
-                sender=command.sender,
-                kind=command.kind,
-                code=command.code,
-                message=command.message,
-                http_status=command.http_status,
-                details=command.details,
-                id=command.id,
-                remember=False,
-                stream_id=command.stream_id,
-                excerpt=excerpt(command.excerpt, state),
-                count=command.count,
-                told=command.told,
-            )
+            fields = msgspec.structs.asdict(command)
+            fields["excerpt"] = excerpt(command.excerpt, state)
+            ledger.write(Refused, remember=False, **fields)
         case commands.ReportDrop():
             ledger.write(FramesDropped, **msgspec.structs.asdict(command))
         case commands.ClockJump():
@@ -308,7 +295,7 @@ def _check_large(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         return
     required = kinds.STREAM_MANAGE if kind == kinds.STREAM_ANNOUNCE else kind
     if not state.capabilities(sender).may_allow(required):
-        raise capability_violation(state, sender, kind, required=None if required == kind else required)
+        raise capability_violation(state, sender, kind, required=required)
 
 
 def _require_text(envelope: Envelope, key: str) -> None:

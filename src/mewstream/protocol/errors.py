@@ -51,7 +51,22 @@ class PeerError(MewError):
         self.message = message
         self.details = details
         self.envelope_id: str | None = None
-        """Of the message that has the flaw, where it can be told although the rest cannot."""
+        """The id of the message that has the flaw, if that much of it could be read."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the record of a refusal says of this error."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "http_status": self.http_status,
+            "details": self.details,
+        }
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The payload of the ``system/error`` for a peer whose refusal is not recorded."""
+        return {"error": self.code, "message": self.message, **self.details}
 
 
 class ValidationFailed(PeerError):

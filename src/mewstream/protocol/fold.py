@@ -9,7 +9,7 @@ import msgspec
 
 from mewstream.protocol import kinds
 from mewstream.protocol import transitions as table
-from mewstream.protocol.envelope import encode_json
+from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     CapabilitiesGranted,
@@ -67,23 +67,19 @@ def fold(space: str, records: Iterable[Record]) -> SpaceState:
 # -- frames and envelopes -------------------------------------------------------------------------
 
 
-def _block(state: SpaceState, block: FrameBlock) -> None:
-    count = len(block.data)
-    state.seq = block.seq + count - 1
-    _count_frames(state, block, count)
-
-
-def _count_frames(state: SpaceState, first: Frame | FrameBlock, count: int) -> None:
-    stream = state.streams[first.stream_id]
-    stream.frames = first.stream_seq + count - 1
+def _frames(state: SpaceState, record: Frame | FrameBlock) -> None:
+    count = len(record.data) if isinstance(record, FrameBlock) else 1
+    state.seq = record.seq + count - 1
+    stream = state.streams[record.stream_id]
+    stream.frames = record.stream_seq + count - 1
     stream.last_seq = state.seq
-    right = stream.writers[first.sender]
+    right = stream.writers[record.sender]
     if right.frames_left is not None:
         right.frames_left -= count
 
 
 def _frame(state: SpaceState, record: Frame) -> None:
-    _count_frames(state, record, 1)
+    _frames(state, record)
     if record.sequence is not None:
         sender = state.participants.get(record.sender)
         stream = state.streams[record.stream_id]
@@ -259,30 +255,15 @@ def _shut_down(state: SpaceState, record: ShutDown) -> None:
 
 
 def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
-    stream = state.streams[record.stream_id] = Stream(
-        id=record.stream_id,
-        owner=record.owner,
-        status=Status(record.status),
-        created=record.ts,
-        request_id=record.request_id,
-        open_id=gateway_message_id(state.epoch, record.seq),
-        request=msgspec.Raw(encode_json(record.request)),
-        policy=record.policy,
-        writers={},
-        readers=None,
-        auto_grant=list(record.auto_grant),
-        alias=record.alias,
-        announced=record.status != Status.LIVE,
-        formats=record.formats,
-        last_seq=record.seq,
-    )
+    stream = Stream.opened(record, open_id=gateway_message_id(state.epoch, record.seq))
+    state.streams[stream.id] = stream
     state.stream_counter += 1
     index_stream(state, stream)
-    _rights(state, record.owner).owns[stream.id] = None
-    for writer in record.authorized_writers:
-        _set_writer(state, stream, writer, WriteRight(record.seq))
-    if record.authorized_readers is not None:
-        _set_readers(state, stream, record.authorized_readers, record.seq)
+    _add_right(state, stream.owner, "owns", stream.id)
+    for writer in stream.writers:
+        _add_right(state, writer, "writes", stream.id)
+    for reader in stream.readers or ():
+        _add_right(state, reader, "reads", stream.id)
     if record.alias is not None:
         state.aliases[record.alias] = stream.id
     if record.start_by is not None:
@@ -313,8 +294,9 @@ def _end_standing(state: SpaceState, stream: Stream, participant: str) -> None:
 
 def _stream_started(state: SpaceState, record: StreamStarted) -> None:
     stream = state.streams[record.stream_id]
-    stream.status = table.target(kinds.STREAM_START, stream.status)
-    _touch(stream, record)
+    stream.status = table.BY_EVENT_AND_STATE[kinds.STREAM_START, stream.status].target
+    stream.version += 1
+    stream.last_seq = record.seq
     state.timers.pop(("start", stream.id, ""), None)
 
 
@@ -328,13 +310,12 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
         _drop_indexed(state.opened_by, opened_by, stream.id)
     for participant in stream.auto_grant:
         _drop_indexed(state.standing, participant, stream.id)
-    _rights(state, stream.owner).owns.pop(stream.id, None)
+    _drop_right(state, stream.owner, "owns", stream.id)
     for writer in stream.writers:
         _drop_right(state, writer, "writes", stream.id)
         state.timers.pop(("expire", stream.id, writer), None)
     for reader in stream.readers or ():
         _drop_right(state, reader, "reads", stream.id)
-    _forget_if_empty(state, stream.owner)
     state.timers.pop(("start", stream.id, ""), None)
     state.timers.pop(("owner", stream.id, ""), None)
 
@@ -350,8 +331,7 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
     if record.conditions is not None and record.participant in stream.auto_grant:
         # What was granted under conditions must not come back without them.
         _end_standing(state, stream, record.participant)
-    _touch(stream, record)
-    _answered_by(state, record.by, record.request_id, record)
+    _right_changed(state, stream, record)
 
 
 def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
@@ -360,15 +340,14 @@ def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
     # An explicit revoke ends a standing grant; one that time or a lost connection caused does not.
     if record.request_id is not None and record.participant in stream.auto_grant:
         _end_standing(state, stream, record.participant)
-    _touch(stream, record)
-    _answered_by(state, record.by, record.request_id, record)
+    _right_changed(state, stream, record)
 
 
 def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> None:
     stream = state.streams[record.stream_id]
     stream.owner = record.new_owner
-    _rights(state, record.previous_owner).owns.pop(stream.id, None)
-    _rights(state, record.new_owner).owns[stream.id] = None
+    _drop_right(state, record.previous_owner, "owns", stream.id)
+    _add_right(state, record.new_owner, "owns", stream.id)
     held = stream.writers.get(record.new_owner)
     # The right of an owner is never conditional.
     _set_writer(state, stream, record.new_owner, WriteRight(held.since if held else record.seq))
@@ -377,26 +356,37 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
         if record.previous_owner in stream.auto_grant:
             _end_standing(state, stream, record.previous_owner)
     stream.writers = {writer: stream.writers[writer] for writer in record.authorized_writers}
-    _forget_if_empty(state, record.previous_owner)
     state.timers.pop(("owner", stream.id, ""), None)
     if stream.policy.on_owner_leave != "keep" and not state.is_present(record.new_owner):
         state.timers["owner", stream.id, ""] = record.ts + round(stream.policy.owner_leave_grace * SECOND)
-    _touch(stream, record)
-    _answered_by(state, record.by, record.request_id, record)
+    _right_changed(state, stream, record)
 
 
 def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> None:
     stream = state.streams[record.stream_id]
     if record.authorized_readers is not None:
-        _set_readers(state, stream, record.authorized_readers, record.seq)
-    _touch(stream, record)
+        for reader in stream.readers or ():
+            _drop_right(state, reader, "reads", stream.id)
+        stream.readers = tuple(record.authorized_readers)
+        stream.readers_seq = record.seq
+        for reader in stream.readers:
+            _add_right(state, reader, "reads", stream.id)
+    _right_changed(state, stream, record)
+
+
+def _right_changed(
+    state: SpaceState,
+    stream: Stream,
+    record: WriteGranted | WriteRevoked | OwnershipTransferred | ReadGranted | ReadRevoked,
+) -> None:
+    stream.version += 1
+    stream.last_seq = record.seq
     _answered_by(state, record.by, record.request_id, record)
 
 
 def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRight) -> None:
     stream.writers[writer] = right
-    _rights(state, writer).writes[stream.id] = None
-    state.descriptions.forget(writer)
+    _add_right(state, writer, "writes", stream.id)
     timer = ("expire", stream.id, writer)
     if right.expires_at is None:
         state.timers.pop(timer, None)
@@ -410,31 +400,15 @@ def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
         _drop_right(state, writer, "writes", stream.id)
 
 
-def _set_readers(state: SpaceState, stream: Stream, readers: list[str], seq: int) -> None:
-    for reader in stream.readers or ():
-        _drop_right(state, reader, "reads", stream.id)
-    stream.readers = tuple(readers)
-    stream.readers_seq = seq
-    for reader in readers:
-        _rights(state, reader).reads[stream.id] = None
-        state.descriptions.forget(reader)
-
-
-def _touch(stream: Stream, record: Record) -> None:
-    stream.version += 1
-    stream.last_seq = record.seq
-
-
-def _rights(state: SpaceState, participant: str) -> Rights:
-    rights = state.rights.get(participant)
-    if rights is None:
-        rights = state.rights[participant] = Rights()
-    return rights
-
-
 def _owned(state: SpaceState, participant: str) -> Iterable[str]:
     rights = state.rights.get(participant)
     return rights.owns if rights is not None else ()
+
+
+def _add_right(state: SpaceState, participant: str, which: str, stream_id: str) -> None:
+    """``which`` is ``owns``, ``writes`` or ``reads``."""
+    getattr(state.rights.setdefault(participant, Rights()), which)[stream_id] = None
+    state.descriptions.forget(participant)
 
 
 def _drop_right(state: SpaceState, participant: str, which: str, stream_id: str) -> None:
@@ -442,26 +416,12 @@ def _drop_right(state: SpaceState, participant: str, which: str, stream_id: str)
     if rights is not None:
         getattr(rights, which).pop(stream_id, None)
         state.descriptions.forget(participant)
-        _forget_if_empty(state, participant)
-
-
-def _forget_if_empty(state: SpaceState, participant: str) -> None:
-    rights = state.rights.get(participant)
-    if rights is not None and not (rights.owns or rights.writes or rights.reads):
-        del state.rights[participant]
-
-
-#: How the ids of the gateway's messages begin.
-GATEWAY_IDS = "gw-"
-
-
-def gateway_message_id(epoch: str, seq: int) -> str:
-    """Messages of the gateway are named after their record, so that one sent again is the same."""
-    return f"{GATEWAY_IDS}{epoch}-{seq}"
+        if not (rights.owns or rights.writes or rights.reads):
+            del state.rights[participant]
 
 
 _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
-    FrameBlock: _block,
+    FrameBlock: _frames,
     Frame: _frame,
     SpaceStarted: _space_started,
     ClockJumped: _clock_jumped,

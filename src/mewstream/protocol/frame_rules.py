@@ -17,21 +17,14 @@ from mewstream.protocol.errors import (
     SequenceRegression,
     ValidationFailed,
 )
-from mewstream.protocol.fold import gateway_message_id
 from mewstream.protocol.formats import checker_for
-from mewstream.protocol.identifiers import describe
+from mewstream.protocol.identifiers import describe, gateway_message_id
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.records import Frame, FrameBlock
 from mewstream.protocol.refusals import RightSpent, write_refusal
 from mewstream.protocol.right_rules import write_revoke
 from mewstream.protocol.state import SpaceState, Stream, WriteRight
-from mewstream.protocol.stream_rules import (
-    check_transition,
-    find_stream,
-    name_stream,
-    stream_not_found,
-    stream_of,
-)
+from mewstream.protocol.stream_rules import check_transition, find_stream, name_stream, stream_not_found
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
 
@@ -97,7 +90,7 @@ def check_large_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if max(map(len, names.values())) > _LONGEST_NAME:
         raise ValidationFailed(f"the name of the stream is longer than {_LONGEST_NAME} bytes", field="stream")
     payload = {key: decode_json(raw, key) for key, raw in names.items()}
-    _right_to_write(ledger, stream_of(ledger, kinds.STREAM_DATA, payload), sender)
+    _right_to_write(ledger, find_stream(ledger.state, kinds.STREAM_DATA, payload), sender)
 
 
 def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
@@ -114,7 +107,7 @@ def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     format_id = payload.get("format_id")
     if format_id is not None and not isinstance(format_id, str):
         raise ValidationFailed("payload.format_id must be a string", field="format_id")
-    stream = find_stream(ledger, envelope)
+    stream = find_stream(state, envelope.kind, payload)
     right = _right_to_write(ledger, stream, sender)
     gap = _check_sequence(state, stream, sender, sequence)
     format_id = _format_of_data(stream, format_id, payload["content"])

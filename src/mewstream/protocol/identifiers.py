@@ -60,8 +60,18 @@ def is_valid_alias(text: object, *, max_bytes: int) -> bool:
     )
 
 
-def namespace(space: str, stream_id: str) -> str:
-    return f"{space}/{stream_id}"
+def stream_names(space: str, stream_id: str) -> dict[str, str]:
+    """What every envelope about a stream carries, so that observers can filter by prefix (seed 003)."""
+    return {"stream_id": stream_id, "namespace": f"{space}/{stream_id}"}
+
+
+#: How the ids of the gateway's messages begin.
+GATEWAY_IDS = "gw-"
+
+
+def gateway_message_id(epoch: str, seq: int) -> str:
+    """Messages of the gateway are named after their record, so that one sent again is the same."""
+    return f"{GATEWAY_IDS}{epoch}-{seq}"
 
 
 # -- fields of payloads ---------------------------------------------------------------------------

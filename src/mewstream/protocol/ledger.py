@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from mewstream.protocol.envelope import Envelope
-from mewstream.protocol.fold import gateway_message_id
+from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import EnvelopeAccepted, FrameBlock, Record
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339

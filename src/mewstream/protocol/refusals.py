@@ -39,15 +39,12 @@ def write_refusal(
         Refused,
         sender=sender,
         kind=kind,
-        code=flaw.code,
-        message=flaw.message,
-        http_status=flaw.http_status,
-        details=flaw.details,
         id=id,
         remember=remember,
         digest=digest,
         stream_id=flaw.details.get("stream_id"),
         excerpt=excerpt(payload, ledger.state),
+        **flaw.fields,
     )
 
 
@@ -63,17 +60,8 @@ def excerpt(payload: bytes, state: SpaceState) -> str:
 #: Words that name secrets, in lower case and without separators (``API-Key`` and ``api_key`` are ``apikey``).
 _SECRETS = (
     *(b"token", b"secret", b"passw", b"passphrase", b"passcode", b"pwd", b"credential", b"authorization", b"bearer"),
-    *(
-        b'"auth"',
-        b"apikey",
-        b"accesskey",
-        b"privatekey",
-        b"signingkey",
-        b"cookie",
-        b"jwt",
-        b"beginrsa",
-        b"beginopenssh",
-    ),
+    *(b'"auth"', b"apikey", b"accesskey", b"privatekey", b"signingkey"),
+    *(b"cookie", b"jwt", b"beginrsa", b"beginopenssh"),
 )
 #: How many times the excerpt is searched for such words: a secret may come before the word that names it.
 _LOOK_AHEAD = 16

@@ -7,12 +7,11 @@ start or a pause.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from mewstream.protocol import kinds
 from mewstream.protocol.envelope import encode_json
-from mewstream.protocol.fold import gateway_message_id
-from mewstream.protocol.identifiers import namespace
+from mewstream.protocol.identifiers import gateway_message_id, stream_names
 from mewstream.protocol.records import (
     EnvelopeAccepted,
     Frame,
@@ -31,13 +30,24 @@ from mewstream.protocol.records import (
     WriteGranted,
     WriteRevoked,
 )
-from mewstream.protocol.state import describe_stream
+from mewstream.protocol.state import Stream
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import EMITS, OWNER_LEFT_CLOSE, START_TIMEOUT, Status
 
 
-def render(space: str, epoch: str, record: Record) -> bytes | None:
-    """The JSON of the message that a control record sends; None where it sends none.
+class Message(NamedTuple):
+    """What the gateway says, before it has an id and a time."""
+
+    kind: str
+    payload: dict[str, Any]
+    to: list[str] | None = None
+    correlation_id: str | None = None
+    context: str | None = None
+
+
+def render(space: str, epoch: str, record: Record, *, id: str | None = None) -> bytes | None:
+    """The JSON of the message that a control record sends, or None if it sends none. The message is named after its
+    record, unless ``id`` is given.
 
     A raw :class:`Frame` is not JSON: see :mod:`mewstream.protocol.frames`.
     """
@@ -46,20 +56,18 @@ def render(space: str, epoch: str, record: Record) -> bytes | None:
     if isinstance(record, Frame):
         return record.data if record.kind == kinds.STREAM_DATA else None
     message_of = _MESSAGES.get(type(record))
-    if message_of is None:
-        return None
-    message: _Message | None = message_of(space, record)
+    message = message_of(space, record) if message_of is not None else None
     if message is None:
         return None
-    kind, payload, to, correlation_id, context = message
+    id = id or gateway_message_id(epoch, record.seq)
     return gateway_envelope(
-        kind,
-        payload,
-        id=gateway_message_id(epoch, record.seq),
+        message.kind,
+        message.payload,
+        id=id,
         ts=record.ts,
-        to=to,
-        correlation_id=correlation_id,
-        context=context,
+        to=message.to,
+        correlation_id=message.correlation_id,
+        context=message.context,
     )
 
 
@@ -89,14 +97,6 @@ def gateway_envelope(
         fields["context"] = context
     fields["payload"] = payload
     return encode_json(fields)
-
-
-def unrecorded_refusal(refused: Refused, *, id: str) -> bytes:
-    """What its sender is told of a refusal that is not recorded by itself, under an id of its own."""
-    message = _refused("", refused)
-    assert message is not None
-    kind, payload, to, correlation_id, _ = message
-    return gateway_envelope(kind, payload, id=id, ts=refused.ts, to=to, correlation_id=correlation_id)
 
 
 def with_seq(envelope: bytes, seq: int) -> bytes:
@@ -135,44 +135,40 @@ def visible_to(record: Record, participant: str) -> bool:
     return excluded_from(record) != participant and (private is None or private == participant)
 
 
-_Message = tuple[str, dict[str, Any], list[str] | None, str | None, str | None]
-"""kind, payload, to, correlation id, context."""
-
-
-def _joined(space: str, record: Joined) -> _Message | None:
+def _joined(space: str, record: Joined) -> Message | None:
     if record.resumed or record.replaced:
         return None
     participant = {"id": record.participant, "capabilities": record.capabilities}
-    return kinds.PRESENCE, {"event": "join", "participant": participant}, None, None, None
+    return Message(kinds.PRESENCE, {"event": "join", "participant": participant})
 
 
-def _left(space: str, record: Left) -> _Message:
-    return kinds.PRESENCE, {"event": "leave", "participant": {"id": record.participant}}, None, None, None
+def _left(space: str, record: Left) -> Message:
+    return Message(kinds.PRESENCE, {"event": "leave", "participant": {"id": record.participant}})
 
 
-def _invited(space: str, record: Invited) -> _Message:
+def _invited(space: str, record: Invited) -> Message:
     participant = {"id": record.participant, "capabilities": record.capabilities}
     payload = {"event": "invited", "participant": participant, "by": record.by}
-    return kinds.PRESENCE, payload, None, record.request_id, None
+    return Message(kinds.PRESENCE, payload, correlation_id=record.request_id)
 
 
-def _unpaused(space: str, record: Unpaused) -> _Message | None:
+def _unpaused(space: str, record: Unpaused) -> Message | None:
     if record.by != kinds.GATEWAY:
         return None
-    return kinds.RESUME, {"reason": "timeout"}, [record.participant], record.request_id, None
+    return Message(kinds.RESUME, {"reason": "timeout"}, [record.participant], record.request_id)
 
 
-def _refused(space: str, record: Refused) -> _Message | None:
+def _refused(space: str, record: Refused) -> Message | None:
     untold = record.count - record.told
     if untold <= 0:
         return None
     payload = {"error": record.code, "message": record.message, **record.details}
     if untold > 1:
         payload["count"] = untold
-    return kinds.ERROR, payload, [record.sender], record.id, None
+    return Message(kinds.ERROR, payload, [record.sender], record.id)
 
 
-def _frames_dropped(space: str, record: FramesDropped) -> _Message:
+def _frames_dropped(space: str, record: FramesDropped) -> Message:
     payload = {
         "notice": "frames_dropped",
         "stream_id": record.stream_id,
@@ -181,59 +177,29 @@ def _frames_dropped(space: str, record: FramesDropped) -> _Message:
         "last_seq": record.last_seq,
         "policy": record.policy,
     }
-    return kinds.NOTICE, payload, [record.participant], None, None
+    return Message(kinds.NOTICE, payload, [record.participant])
 
 
-def _stream_opened(space: str, record: StreamOpened) -> _Message:
-    described = describe_stream(
-        space=space,
-        stream_id=record.stream_id,
-        request=record.request,
-        owner=record.owner,
-        owner_connected=record.owner_connected,
-        writers=record.authorized_writers,
-        readers=record.authorized_readers,
-        created=record.ts,
-        status=record.status,
-        last_seq=record.seq,
-        alias=record.alias,
-        announced=record.status != Status.LIVE,
-        formats=record.formats,
-        conditions={},
-    )
+def _stream_opened(space: str, record: StreamOpened) -> Message:
+    described = Stream.opened(record).describe(space, owner_connected=record.owner_connected)
     if record.status == Status.LIVE:
-        return EMITS[kinds.STREAM_REQUEST], described, [record.owner], record.request_id, None
+        return Message(EMITS[kinds.STREAM_REQUEST], described, [record.owner], record.request_id)
     mirror = described["namespace"]
-    return EMITS[kinds.STREAM_ANNOUNCE], {"stream": described}, None, record.request_id, mirror
+    return Message(EMITS[kinds.STREAM_ANNOUNCE], {"stream": described}, None, record.request_id, mirror)
 
 
-def _stream_ended(space: str, record: StreamEnded) -> _Message | None:
+def _stream_ended(space: str, record: StreamEnded) -> Message | None:
     if record.by != kinds.GATEWAY:
         return None
-    mirror = namespace(space, record.stream_id)
-    stream = _names(space, record.stream_id)
+    stream = stream_names(space, record.stream_id)
     if record.how == "failed":
         payload = {"stream": stream, "code": record.code, "message": record.message}
-        return EMITS[START_TIMEOUT], payload, None, None, mirror
+        return Message(EMITS[START_TIMEOUT], payload, context=stream["namespace"])
     payload = {"stream_id": record.stream_id, "stream": stream, "reason": record.reason}
-    return EMITS[OWNER_LEFT_CLOSE], payload, None, None, mirror
+    return Message(EMITS[OWNER_LEFT_CLOSE], payload, context=stream["namespace"])
 
 
-def _write_granted(space: str, record: WriteGranted) -> _Message:
-    payload = _right_changed(space, record)
-    payload["authorized_writers"] = record.authorized_writers
-    if record.conditions is not None:
-        payload["conditions"] = record.conditions
-    return EMITS[kinds.GRANT_WRITE], payload, None, record.request_id, None
-
-
-def _write_revoked(space: str, record: WriteRevoked) -> _Message:
-    payload = _right_changed(space, record)
-    payload["authorized_writers"] = record.authorized_writers
-    return EMITS[kinds.REVOKE_WRITE], payload, None, record.request_id, None
-
-
-def _ownership_transferred(space: str, record: OwnershipTransferred) -> _Message:
+def _ownership_transferred(space: str, record: OwnershipTransferred) -> Message:
     payload = {
         "stream_id": record.stream_id,
         "previous_owner": record.previous_owner,
@@ -241,42 +207,37 @@ def _ownership_transferred(space: str, record: OwnershipTransferred) -> _Message
         "authorized_writers": record.authorized_writers,
         "reason": record.reason,
         "by": record.by,
-        "stream": _names(space, record.stream_id),
+        "stream": stream_names(space, record.stream_id),
     }
-    return EMITS[kinds.TRANSFER_OWNERSHIP], payload, None, record.request_id, None
+    return Message(EMITS[kinds.TRANSFER_OWNERSHIP], payload, correlation_id=record.request_id)
 
 
-def _read_granted(space: str, record: ReadGranted) -> _Message:
-    return EMITS[kinds.GRANT_READ], _readers_changed(space, record), None, record.request_id, None
+_RIGHT_EVENTS: dict[type[Record], str] = {
+    WriteGranted: kinds.GRANT_WRITE,
+    WriteRevoked: kinds.REVOKE_WRITE,
+    ReadGranted: kinds.GRANT_READ,
+    ReadRevoked: kinds.REVOKE_READ,
+}
 
 
-def _read_revoked(space: str, record: ReadRevoked) -> _Message:
-    return EMITS[kinds.REVOKE_READ], _readers_changed(space, record), None, record.request_id, None
-
-
-def _readers_changed(space: str, record: ReadGranted | ReadRevoked) -> dict[str, Any]:
-    payload = _right_changed(space, record)
-    if record.authorized_readers is not None:
-        payload["authorized_readers"] = record.authorized_readers
-    return payload
-
-
-def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted | ReadRevoked) -> dict[str, Any]:
-    return {
+def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted | ReadRevoked) -> Message:
+    payload: dict[str, Any] = {
         "stream_id": record.stream_id,
         "participant_id": record.participant,
         "reason": record.reason,
         "by": record.by,
-        "stream": _names(space, record.stream_id),
+        "stream": stream_names(space, record.stream_id),
     }
+    if isinstance(record, WriteGranted | WriteRevoked):
+        payload["authorized_writers"] = record.authorized_writers
+    elif record.authorized_readers is not None:
+        payload["authorized_readers"] = record.authorized_readers
+    if isinstance(record, WriteGranted) and record.conditions is not None:
+        payload["conditions"] = record.conditions
+    return Message(EMITS[_RIGHT_EVENTS[type(record)]], payload, correlation_id=record.request_id)
 
 
-def _names(space: str, stream_id: str) -> dict[str, str]:
-    """What every envelope about a stream carries, so that observers can filter by prefix (seed 003)."""
-    return {"stream_id": stream_id, "namespace": namespace(space, stream_id)}
-
-
-_MESSAGES: dict[type[Record], Callable[[str, Any], _Message | None]] = {
+_MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     Joined: _joined,
     Left: _left,
     Invited: _invited,
@@ -285,9 +246,6 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], _Message | None]] = {
     FramesDropped: _frames_dropped,
     StreamOpened: _stream_opened,
     StreamEnded: _stream_ended,
-    WriteGranted: _write_granted,
-    WriteRevoked: _write_revoked,
     OwnershipTransferred: _ownership_transferred,
-    ReadGranted: _read_granted,
-    ReadRevoked: _read_revoked,
+    **dict.fromkeys(_RIGHT_EVENTS, _right_changed),
 }

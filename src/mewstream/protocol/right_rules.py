@@ -14,12 +14,13 @@ from mewstream.protocol.records import (
     OwnershipTransferred,
     ReadGranted,
     ReadRevoked,
+    Record,
     StreamEnded,
     WriteGranted,
     WriteRevoked,
 )
 from mewstream.protocol.state import SpaceState, Stream
-from mewstream.protocol.stream_rules import check_ownable, check_transition, find_stream, name_stream
+from mewstream.protocol.stream_rules import accept_for_stream, check_ownable, permitted_stream
 from mewstream.protocol.timers import Timer
 from mewstream.protocol.times import parse_rfc3339, rfc3339
 
@@ -28,32 +29,29 @@ from mewstream.protocol.times import parse_rfc3339, rfc3339
 
 def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
-    participant, reason = _who_and_why(state, payload, "participant_id")
+    participant = _participant(state, payload)
     expires_at, max_frames, conditions = _conditions(payload.get("conditions"))
-    stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender, payload)
+    stream = permitted_stream(ledger, sender, envelope)
     if participant == stream.owner and conditions is not None:
         raise InvalidOperation("the right of an owner cannot be conditional", stream_id=stream.id)
     if expires_at is not None and expires_at <= ledger.now:
         raise InvalidOperation("conditions.expires_at has passed already", stream_id=stream.id)
+    writers = stream.authorized_writers()
     if participant not in stream.writers:
         _check_writers(state, stream)
+        writers.append(participant)
     require_present(state, participant)
-    name_stream(state.id, envelope, stream, nested=False)
-    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
-    writers = stream.authorized_writers()
-    ledger.write(
+    _change_right(
+        ledger,
+        sender,
+        envelope,
+        stream,
         WriteGranted,
-        accepted.seq,
-        stream_id=stream.id,
         participant=participant,
-        authorized_writers=writers if participant in stream.writers else [*writers, participant],
-        by=sender,
-        reason=reason,
+        authorized_writers=writers,
         conditions=conditions,
         expires_at=expires_at,
         max_frames=max_frames,
-        request_id=accepted.id,
     )
 
 
@@ -98,90 +96,55 @@ def _conditions(value: Any) -> tuple[int | None, int | None, dict[str, Any] | No
 
 
 def _revoke_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    state, payload = ledger.state, envelope.payload
-    participant, reason = _who_and_why(state, payload, "participant_id")
-    stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender, payload)
+    participant = _participant(ledger.state, envelope.payload)
+    stream = permitted_stream(ledger, sender, envelope)
     if participant == stream.owner:
         raise InvalidOperation(
             f"{participant!r} owns {stream.id} and cannot lose the right to write: transfer ownership instead",
             stream_id=stream.id,
         )
-    name_stream(state.id, envelope, stream, nested=False)
-    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
     # Revoking from somebody who is no writer succeeds: what was asked for holds.
-    ledger.write(
-        WriteRevoked,
-        accepted.seq,
-        stream_id=stream.id,
-        participant=participant,
-        authorized_writers=_without(stream, participant),
-        by=sender,
-        reason=reason,
-        request_id=accepted.id,
-    )
+    writers = _without(stream, participant)
+    _change_right(ledger, sender, envelope, stream, WriteRevoked, participant=participant, authorized_writers=writers)
 
 
 def _transfer(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
-    new_owner, reason = _who_and_why(state, payload, "new_owner")
+    new_owner = _participant(state, payload, "new_owner")
     retain = payload.get("retain_write", False)
     if not isinstance(retain, bool):
         raise ValidationFailed("payload.retain_write must be true or false", field="retain_write")
-    stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender, payload)
-    # Who is not here cannot write, so there is nothing to retain.
+    stream = permitted_stream(ledger, sender, envelope)
+    # A participant that is absent cannot write, so there is nothing to retain.
     retain = retain and state.is_present(stream.owner)
     if new_owner != stream.owner:
         check_ownable(state, new_owner)
         if retain and new_owner not in stream.writers:
             _check_writers(state, stream)
     require_present(state, new_owner)
-    name_stream(state.id, envelope, stream, nested=False)
-    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
-    _write_transfer(
+    _change_right(
         ledger,
-        accepted.seq,
+        sender,
+        envelope,
         stream,
-        new_owner,
-        by=sender,
-        reason=reason,
-        retain=retain,
-        request_id=accepted.id,
-    )
-
-
-def _write_transfer(
-    ledger: Ledger,
-    cause: int | None,
-    stream: Stream,
-    new_owner: str,
-    *,
-    by: str,
-    reason: str | None,
-    retain: bool = False,
-    request_id: str | None = None,
-) -> None:
-    loses = set() if retain else {stream.owner}
-    others = [writer for writer in stream.authorized_writers() if writer != new_owner and writer not in loses]
-    ledger.write(
         OwnershipTransferred,
-        cause,
-        stream_id=stream.id,
         previous_owner=stream.owner,
         new_owner=new_owner,
-        authorized_writers=[new_owner, *others],
-        by=by,
-        reason=reason,
-        request_id=request_id,
+        authorized_writers=_writers_after_transfer(stream, new_owner, retain=retain),
     )
+
+
+def _writers_after_transfer(stream: Stream, new_owner: str, *, retain: bool) -> list[str]:
+    """``retain``: the previous owner stays a writer."""
+    others = stream.authorized_writers() if retain else _without(stream, stream.owner)
+    return [new_owner, *(writer for writer in others if writer != new_owner)]
 
 
 def _grant_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    state, payload = ledger.state, envelope.payload
-    participant, reason = _who_and_why(state, payload, "participant_id")
-    stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender, payload)
+    state = ledger.state
+    participant = _participant(state, envelope.payload)
+    stream = permitted_stream(ledger, sender, envelope)
+    # Without a set everyone reads already; a grant never takes reading away from the others.
     readers = None if stream.readers is None else list(dict.fromkeys([*stream.readers, participant]))
     if readers is not None and len(readers) > state.limits.readers_per_stream:
         raise LimitExceeded(
@@ -190,48 +153,43 @@ def _grant_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
             stream_id=stream.id,
         )
     require_present(state, participant)
-    name_stream(state.id, envelope, stream, nested=False)
-    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
-    # Without a set everyone reads already; a grant never takes reading away from the others.
-    ledger.write(
-        ReadGranted,
-        accepted.seq,
-        stream_id=stream.id,
-        participant=participant,
-        authorized_readers=readers,
-        by=sender,
-        reason=reason,
-        request_id=accepted.id,
-    )
+    _change_right(ledger, sender, envelope, stream, ReadGranted, participant=participant, authorized_readers=readers)
 
 
 def _revoke_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    state, payload = ledger.state, envelope.payload
-    participant, reason = _who_and_why(state, payload, "participant_id")
-    stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender, payload)
-    # Where everyone reads, taking one out makes a set of the others who are here now.
-    readers = list(state.participants) if stream.readers is None else list(stream.readers)
-    name_stream(state.id, envelope, stream, nested=False)
-    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
+    participant = _participant(ledger.state, envelope.payload)
+    stream = permitted_stream(ledger, sender, envelope)
+    # Where everyone reads, taking one out makes a set of the others who are present now.
+    readers = ledger.state.participants if stream.readers is None else stream.readers
+    others = [reader for reader in readers if reader != participant]
+    _change_right(ledger, sender, envelope, stream, ReadRevoked, participant=participant, authorized_readers=others)
+
+
+def _participant(state: SpaceState, payload: dict[str, Any], key: str = "participant_id") -> str:
+    """The participant whose right changes. The reason beside it must be text, too."""
+    participant = required_id(payload, key, max_bytes=state.limits.id_bytes)
+    optional_text(payload, "reason")
+    return participant
+
+
+def _change_right(
+    ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, record: type[Record], **fields: Any
+) -> None:
+    """Accept an envelope, and record the change of rights that it asks for."""
+    accepted = accept_for_stream(ledger, sender, envelope, stream)
     ledger.write(
-        ReadRevoked,
+        record,
         accepted.seq,
         stream_id=stream.id,
-        participant=participant,
-        authorized_readers=[reader for reader in readers if reader != participant],
         by=sender,
-        reason=reason,
+        reason=envelope.payload.get("reason"),
         request_id=accepted.id,
+        **fields,
     )
 
 
-def _who_and_why(state: SpaceState, payload: dict[str, Any], key: str) -> tuple[str, str | None]:
-    return required_id(payload, key, max_bytes=state.limits.id_bytes), optional_text(payload, "reason")
-
-
 def require_present(state: SpaceState, participant: str) -> None:
-    if not state.is_present(participant):
+    if participant not in state.participants:
         absent = f"{participant!r} is not connected" if participant in state.roster else f"there is no {participant!r}"
         raise ParticipantNotFound(f"{absent} in this space", participant_id=participant)
 
@@ -270,7 +228,7 @@ def revoke_on_leave(ledger: Ledger, participant: str, reason: str, cause: int) -
 
 
 def write_revoke(ledger: Ledger, stream: Stream, participant: str, reason: str, cause: int | None = None) -> None:
-    """A revoke of the gateway's own: no request answers for it."""
+    """Record a revoke that no participant has asked for."""
     ledger.write(
         WriteRevoked,
         cause,
@@ -298,7 +256,15 @@ def stream_timer_due(ledger: Ledger, timer: Timer) -> None:
             message=f"{stream_id} was announced and not started within {seconds:g} seconds",
         )
     elif stream.policy.on_owner_leave == "transfer" and (heir := _longest_standing_writer(ledger.state, stream)):
-        _write_transfer(ledger, None, stream, heir, by=kinds.GATEWAY, reason="owner_left")
+        ledger.write(
+            OwnershipTransferred,
+            stream_id=stream_id,
+            previous_owner=stream.owner,
+            new_owner=heir,
+            authorized_writers=_writers_after_transfer(stream, heir, retain=False),
+            by=kinds.GATEWAY,
+            reason="owner_left",
+        )
     else:
         ledger.write(StreamEnded, stream_id=stream_id, how="closed", by=kinds.GATEWAY, reason="owner_left")
 

@@ -7,7 +7,6 @@ What is computed from it (welcome, projections, recipients) is in this module to
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +17,10 @@ from mewstream.protocol.capabilities import EMPTY, Capabilities
 from mewstream.protocol.descriptions import Descriptions
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import ValidationFailed
-from mewstream.protocol.identifiers import namespace
+from mewstream.protocol.identifiers import stream_names
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
-from mewstream.protocol.records import Record, Refused, StreamPolicy
+from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy
 from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
@@ -95,6 +94,66 @@ class Stream(msgspec.Struct):
 
     def format(self, format_id: str) -> dict[str, Any] | None:
         return next((each for each in self.formats if each["id"] == format_id), None)
+
+    @classmethod
+    def opened(cls, record: StreamOpened, *, open_id: str = "") -> Stream:
+        """The stream that a record opens. ``open_id`` is the id of the message that tells of it."""
+        return cls(
+            id=record.stream_id,
+            owner=record.owner,
+            status=Status(record.status),
+            created=record.ts,
+            request_id=record.request_id,
+            open_id=open_id,
+            request=msgspec.Raw(encode_json(record.request)),
+            policy=record.policy,
+            writers={writer: WriteRight(record.seq) for writer in record.authorized_writers},
+            readers=None if record.authorized_readers is None else tuple(record.authorized_readers),
+            auto_grant=list(record.auto_grant),
+            alias=record.alias,
+            announced=record.status != Status.LIVE,
+            formats=record.formats,
+            last_seq=record.seq,
+            readers_seq=None if record.authorized_readers is None else record.seq,
+        )
+
+    def describe(self, space: str, *, owner_connected: bool) -> dict[str, Any]:
+        """One shape for ``stream/open``, ``stream/ready`` and ``active_streams``: every field of the request, then the
+        gateway's own, which nothing in a request can override (decision 23)."""
+        request = msgspec.json.decode(self.request)
+        described: dict[str, Any] = {
+            **request,
+            "direction": request.get("direction") or "upload",
+            **stream_names(space, self.id),
+            "owner": self.owner,
+            "owner_connected": owner_connected,
+            "authorized_writers": self.authorized_writers(),
+            "created": rfc3339(self.created),
+            "status": str(self.status),
+            "encoding": encoding_of(request),
+            "last_seq": self.last_seq,
+        }
+        if self.announced:
+            described["capabilities"] = {
+                "read": kinds.READ_PROJECTION + self.id,
+                "write": kinds.WRITE_PROJECTION + self.id,
+            }
+        conditions = {
+            writer: {**right.conditions, **_frames_left(right)}
+            for writer, right in self.writers.items()
+            if right.conditions
+        }
+        for key, value in (
+            ("alias", self.alias),
+            ("authorized_readers", None if self.readers is None else list(self.readers)),
+            ("formats", self.formats or None),
+            ("conditions", conditions or None),
+        ):
+            if value is None:
+                described.pop(key, None)
+            else:
+                described[key] = value
+        return described
 
 
 class Rights(msgspec.Struct):
@@ -240,29 +299,8 @@ class SpaceState:
         return self.connected if stream.readers is None else len(self.recipients(stream))
 
     def describe_stream(self, stream: Stream) -> dict[str, Any]:
-        """A stream as ``active_streams`` shows it. What the gateway knows comes last, so that no
-        field of a request can pose as one of the gateway's (decision 23)."""
-        conditions = {
-            writer: {**right.conditions, **_frames_left(right)}
-            for writer, right in stream.writers.items()
-            if right.conditions
-        }
-        return describe_stream(
-            space=self.id,
-            stream_id=stream.id,
-            request=msgspec.json.decode(stream.request),
-            owner=stream.owner,
-            owner_connected=self.is_connected(stream.owner),
-            writers=stream.authorized_writers(),
-            readers=stream.readers,
-            created=stream.created,
-            status=str(stream.status),
-            last_seq=stream.last_seq,
-            alias=stream.alias,
-            announced=stream.announced,
-            formats=stream.formats,
-            conditions=conditions,
-        )
+        """A stream as ``active_streams`` shows it."""
+        return stream.describe(self.id, owner_connected=self.is_connected(stream.owner))
 
     # -- the welcome --------------------------------------------------------------------------
 
@@ -301,56 +339,6 @@ def _compiled(patterns: list[dict[str, Any]]) -> Capabilities | None:
         return Capabilities(patterns)
     except ValidationFailed:
         return None
-
-
-def describe_stream(
-    *,
-    space: str,
-    stream_id: str,
-    request: dict[str, Any],
-    owner: str,
-    owner_connected: bool,
-    writers: list[str],
-    readers: Sequence[str] | None,
-    created: int,
-    status: str,
-    last_seq: int,
-    alias: str | None,
-    announced: bool,
-    formats: list[dict[str, Any]],
-    conditions: dict[str, Any],
-) -> dict[str, Any]:
-    """One shape for ``stream/open``, ``stream/ready`` and ``active_streams``: every field of the
-    request, then the gateway's own, which nothing in a request can override."""
-    described: dict[str, Any] = {
-        **request,
-        "direction": request.get("direction") or "upload",
-        "stream_id": stream_id,
-        "namespace": namespace(space, stream_id),
-        "owner": owner,
-        "owner_connected": owner_connected,
-        "authorized_writers": writers,
-        "created": rfc3339(created),
-        "status": status,
-        "encoding": encoding_of(request),
-        "last_seq": last_seq,
-    }
-    if announced:
-        described["capabilities"] = {
-            "read": kinds.READ_PROJECTION + stream_id,
-            "write": kinds.WRITE_PROJECTION + stream_id,
-        }
-    for key, value in (
-        ("alias", alias),
-        ("authorized_readers", None if readers is None else list(readers)),
-        ("formats", formats or None),
-        ("conditions", conditions or None),
-    ):
-        if value is None:
-            described.pop(key, None)
-        else:
-            described[key] = value
-    return described
 
 
 def encoding_of(request: dict[str, Any]) -> str:

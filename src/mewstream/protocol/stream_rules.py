@@ -19,17 +19,11 @@ from mewstream.protocol.errors import (
     ValidationFailed,
 )
 from mewstream.protocol.formats import check_descriptors, parse_formats
-from mewstream.protocol.identifiers import (
-    byte_length,
-    describe,
-    id_list,
-    is_valid_alias,
-    namespace,
-    optional_text,
-)
+from mewstream.protocol.identifiers import byte_length, describe, id_list, is_valid_alias, optional_text, stream_names
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.policy import Limits, OnSlow, OwnerLeave, Validate
 from mewstream.protocol.records import (
+    EnvelopeAccepted,
     StreamEnded,
     StreamOpened,
     StreamPolicy,
@@ -68,20 +62,21 @@ def stream_reference(payload: dict[str, Any], max_bytes: int) -> str | None:
     return str(named[0])
 
 
-def find_stream(ledger: Ledger, envelope: Envelope) -> Stream:
-    """The stream that an envelope is about, or a refusal."""
-    return stream_of(ledger, envelope.kind, envelope.payload)
-
-
-def stream_of(ledger: Ledger, kind: str, payload: dict[str, Any]) -> Stream:
-    state = ledger.state
+def find_stream(state: SpaceState, kind: str, payload: dict[str, Any]) -> Stream:
+    """The stream that a payload names. Raises the refusal for an envelope of this kind that names none."""
     reference = stream_reference(payload, state.limits.id_bytes)
     if reference is None:
         raise ValidationFailed(f"{kind} needs payload.stream_id (or payload.stream.stream_id)", field="stream_id")
     stream = state.find_stream(reference)
     if stream is None:
         raise stream_not_found(reference)
-    _check_namespace(state, stream, payload)
+    namespace = stream_names(state.id, stream.id)["namespace"]
+    if (payload.get("stream") or {}).get("namespace") not in (None, namespace):
+        raise ValidationFailed(
+            f"payload.stream.namespace is wrong: expected {namespace!r}",
+            field="stream.namespace",
+            stream_id=stream.id,
+        )
     return stream
 
 
@@ -89,15 +84,11 @@ def stream_not_found(reference: str) -> StreamNotFound:
     return StreamNotFound(f"there is no active stream {reference[:128]!r} in this space", stream_id=reference[:128])
 
 
-def _check_namespace(state: SpaceState, stream: Stream, payload: dict[str, Any]) -> None:
-    nested = payload.get("stream")
-    given = nested.get("namespace") if isinstance(nested, dict) else None
-    if given is not None and given != namespace(state.id, stream.id):
-        raise ValidationFailed(
-            f"payload.stream.namespace is wrong: expected {namespace(state.id, stream.id)!r}",
-            field="stream.namespace",
-            stream_id=stream.id,
-        )
+def permitted_stream(ledger: Ledger, sender: str, envelope: Envelope) -> Stream:
+    """The stream that an envelope is about, if its sender may cause this event now."""
+    stream = find_stream(ledger.state, envelope.kind, envelope.payload)
+    check_transition(ledger.state, stream, envelope.kind, sender, envelope.payload)
+    return stream
 
 
 def check_transition(
@@ -108,7 +99,7 @@ def check_transition(
     if not _may(state, stream, who, event, sender, payload or {}):
         what = f"write to {stream.id}" if who is Who.WRITER else f"send {event} for {stream.id}"
         raise BY_CODE[table.REFUSAL[event]](f"you may not {what}: that takes {who}", stream_id=stream.id)
-    if table.transition(event, stream.status) is None:
+    if (event, stream.status) not in table.BY_EVENT_AND_STATE:
         allowed = " or ".join(table.states_allowing(event))
         raise InvalidOperation(
             f"{event} is not valid while {stream.id} is {stream.status}, only while it is {allowed}",
@@ -144,9 +135,10 @@ def require_capability(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 def capability_violation(
     state: SpaceState, sender: str, kind: str, *, required: str | None = None
 ) -> CapabilityViolation:
+    """``required`` is the capability that this kind takes, if it has another name."""
     details: dict[str, Any] = {"attempted_kind": kind, **state.repeated_capabilities(sender)}
     what = kind
-    if required is not None:
+    if required not in (None, kind):
         details["required"] = required
         what = f"{required}, which {kind} takes"
     return CapabilityViolation(
@@ -159,7 +151,7 @@ def name_stream(space: str, envelope: Envelope, stream: Stream, *, nested: bool)
     """Fill in what a sender may leave out, so that everyone is told the same canonical names."""
     payload = envelope.payload
     if nested or stream.announced or isinstance(payload.get("stream"), dict):
-        names = {"stream_id": stream.id, "namespace": namespace(space, stream.id)}
+        names = stream_names(space, stream.id)
         payload["stream"] = {**(payload.get("stream") or {}), **names}
         if envelope.context is None:
             envelope.context = names["namespace"]
@@ -167,26 +159,18 @@ def name_stream(space: str, envelope: Envelope, stream: Stream, *, nested: bool)
         payload["stream_id"] = stream.id
 
 
+def accept_for_stream(
+    ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, *, nested: bool = False
+) -> EnvelopeAccepted:
+    """Accept an envelope that acts on a stream. It is relayed with the canonical names of that stream."""
+    name_stream(ledger.state.id, envelope, stream, nested=nested)
+    return ledger.accept(sender, envelope, stream_id=stream.id)
+
+
 # -- opening --------------------------------------------------------------------------------------
 
 
-def _request(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    _check_size(ledger.state.limits, envelope)
-    _open(ledger, sender, envelope)
-
-
-def _announce(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    _check_size(ledger.state.limits, envelope)
-    optional_text(envelope.payload, "intent")
-    scope = id_list(envelope.payload, "scope", max_bytes=ledger.state.limits.id_bytes)
-    if scope and envelope.to is None:
-        # Those who should be notified directly: an address, everyone gets it all the same.
-        envelope.to = scope
-    _open(ledger, sender, envelope)
-
-
 def _check_size(limits: Limits, envelope: Envelope) -> None:
-    """Before anything of it is looked into. Commas and brackets are an upper bound of the values."""
     raw = envelope.payload_raw
     if len(raw) > limits.stream_metadata_bytes:
         raise LimitExceeded(
@@ -194,6 +178,7 @@ def _check_size(limits: Limits, envelope: Envelope) -> None:
             limit="stream_metadata_bytes",
         )
     most = limits.stream_metadata_values
+    # Commas and brackets are an upper bound of the values, which can be had without decoding them.
     if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > most and _values_in(envelope.payload) > most:
         raise LimitExceeded(
             f"the payload of {envelope.kind} holds more than {most} values", limit="stream_metadata_values"
@@ -214,8 +199,17 @@ def _values_in(payload: dict[str, Any]) -> int:
 
 
 def _open(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    state, limits, payload = ledger.state, ledger.state.limits, envelope.payload
-    status = table.target(envelope.kind, Status.NONE)
+    state, limits = ledger.state, ledger.state.limits
+    _check_size(limits, envelope)
+    payload = envelope.payload
+    required = envelope.kind
+    if envelope.kind == kinds.STREAM_ANNOUNCE:
+        required = kinds.STREAM_MANAGE
+        optional_text(payload, "intent")
+        scope = id_list(payload, "scope", max_bytes=limits.id_bytes)
+        if scope and envelope.to is None:
+            envelope.to = scope  # those who should be notified directly; everyone else gets it too
+    status = table.BY_EVENT_AND_STATE[envelope.kind, Status.NONE].target
     direction = payload.get("direction")
     if direction not in (None, "upload", "download"):
         raise ValidationFailed(
@@ -225,19 +219,16 @@ def _open(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     target = id_list(payload, "target", max_bytes=limits.id_bytes)
     auto_grant = id_list(payload, "auto_grant", max_bytes=limits.id_bytes) or []
     check_descriptors(payload.get("formats"), limits=limits)
-    required = kinds.STREAM_MANAGE if envelope.kind == kinds.STREAM_ANNOUNCE else envelope.kind
     held = state.capabilities(sender)
     if held.denies(envelope.kind, payload):
         raise capability_violation(state, sender, envelope.kind)
     if not held.allows(required, payload):
-        raise capability_violation(
-            state, sender, envelope.kind, required=None if required == envelope.kind else required
-        )
+        raise capability_violation(state, sender, envelope.kind, required=required)
     _check_opening_limits(state, sender, target, auto_grant)
     unknown = [each for each in target or () if each not in state.roster and not state.is_present(each)]
     if unknown:
         raise _target_not_found(unknown)
-    # Last, for it takes longest: schemas are analysed and compiled.
+    # This takes longest, because schemas are analysed and compiled, so it comes last.
     formats = parse_formats(payload.get("formats"), limits=limits)
 
     wished = payload.get("desired_id")
@@ -344,17 +335,14 @@ def _start(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     start_ts = envelope.payload.get("start_ts")
     if start_ts is not None and (not isinstance(start_ts, str) or parse_rfc3339(start_ts) is None):
         raise ValidationFailed("payload.start_ts must be an RFC 3339 time", field="start_ts")
-    stream = find_stream(ledger, envelope)
-    check_transition(ledger.state, stream, envelope.kind, sender)
-    name_stream(ledger.state.id, envelope, stream, nested=True)
-    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
+    stream = permitted_stream(ledger, sender, envelope)
+    accepted = accept_for_stream(ledger, sender, envelope, stream, nested=True)
     ledger.write(StreamStarted, accepted.seq, stream_id=stream.id, by=sender)
 
 
 def _complete(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     optional_text(envelope.payload, "reason")
-    stream = find_stream(ledger, envelope)
-    _end(ledger, sender, envelope, stream, "completed", nested=True)
+    _end(ledger, sender, envelope, permitted_stream(ledger, sender, envelope), "completed")
 
 
 def _fail(ledger: Ledger, sender: str, envelope: Envelope) -> None:
@@ -365,18 +353,18 @@ def _fail(ledger: Ledger, sender: str, envelope: Envelope) -> None:
                 f"stream/error needs payload.{key}, a non-empty string, got {describe(value)}", field=key
             )
     optional_text(envelope.payload, "reason")
-    stream = find_stream(ledger, envelope)
-    _end(ledger, sender, envelope, stream, "failed", nested=True)
+    _end(ledger, sender, envelope, permitted_stream(ledger, sender, envelope), "failed")
 
 
 def _close(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state = ledger.state
     optional_text(envelope.payload, "reason")
     if stream_reference(envelope.payload, state.limits.id_bytes) is not None:
-        stream = find_stream(ledger, envelope)
+        stream = permitted_stream(ledger, sender, envelope)
     else:
         stream = _stream_by_correlation(state, sender, envelope)
-    _end(ledger, sender, envelope, stream, "closed", nested=False)
+        check_transition(state, stream, envelope.kind, sender, envelope.payload)
+    _end(ledger, sender, envelope, stream, "closed")
 
 
 def _stream_by_correlation(state: SpaceState, sender: str, envelope: Envelope) -> Stream:
@@ -394,11 +382,9 @@ def _stream_by_correlation(state: SpaceState, sender: str, envelope: Envelope) -
     return max(matching, key=lambda stream: (stream.open_id in correlated, stream.owner == sender))
 
 
-def _end(ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, how: str, *, nested: bool) -> None:
+def _end(ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, how: str) -> None:
     payload = envelope.payload
-    check_transition(ledger.state, stream, envelope.kind, sender, payload)
-    name_stream(ledger.state.id, envelope, stream, nested=nested)
-    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
+    accepted = accept_for_stream(ledger, sender, envelope, stream, nested=how != "closed")
     ledger.write(
         StreamEnded,
         accepted.seq,
@@ -412,8 +398,8 @@ def _end(ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, how: s
 
 
 STREAM_RULES: dict[str, Callable[[Ledger, str, Envelope], None]] = {
-    kinds.STREAM_REQUEST: _request,
-    kinds.STREAM_ANNOUNCE: _announce,
+    kinds.STREAM_REQUEST: _open,
+    kinds.STREAM_ANNOUNCE: _open,
     kinds.STREAM_START: _start,
     kinds.STREAM_COMPLETE: _complete,
     kinds.STREAM_ERROR: _fail,

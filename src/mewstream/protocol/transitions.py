@@ -92,17 +92,8 @@ WHO: dict[str, Who] = {row.event: row.who for row in TRANSITIONS}
 REFUSAL: dict[str, str] = {row.event: row.refusal for row in TRANSITIONS}
 EMITS: dict[str, str] = {row.event: row.emits for row in TRANSITIONS}
 
-_BY_EVENT_AND_STATE = {(row.event, row.source): row for row in TRANSITIONS}
-
-
-def transition(event: str, status: Status) -> Transition | None:
-    """The row for an event in a state; None where the event is not valid there."""
-    return _BY_EVENT_AND_STATE.get((event, status))
-
-
-def target(event: str, status: Status) -> Status:
-    """The state that follows an event that is known to be valid."""
-    return _BY_EVENT_AND_STATE[event, status].target
+#: An event is valid in the states for which it has a row here.
+BY_EVENT_AND_STATE: dict[tuple[str, Status], Transition] = {(row.event, row.source): row for row in TRANSITIONS}
 
 
 def states_allowing(event: str) -> list[str]:

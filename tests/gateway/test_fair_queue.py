@@ -86,7 +86,7 @@ class TestQueue:
         assert results[0] == 7
         assert isinstance(results[1], ValueError)
 
-    async def test_an_error_of_our_own_keeps_nobody_waiting(
+    async def test_an_internal_error_keeps_nobody_waiting(
         self, queue: FairQueue, caplog: pytest.LogCaptureFixture
     ) -> None:
         done: list[str] = []
@@ -94,7 +94,7 @@ class TestQueue:
         queue.put(("s", "bob"), lambda: done.append("bob"))
         await asyncio.sleep(0)
         assert done == ["bob"]
-        assert "an error of our own in the work for ann" in caplog.text
+        assert "internal error in the work for ann" in caplog.text
 
     async def test_who_does_not_wait_any_more_costs_nothing(self, queue: FairQueue) -> None:
         done: list[str] = []

@@ -50,9 +50,8 @@ class TestRate:
 
     def test_a_look_takes_nothing(self) -> None:
         rate = Rate("r", 10.0, 0.0, burst=20)
-        assert rate.has(20, 0.0) and rate.has(20, 0.0)
+        assert rate.wait_for(20, 0.0) == rate.wait_for(20, 0.0) == 0.0
         rate.take(15, 0.0)
-        assert not rate.has(10, 0.0)
         assert rate.wait_for(10, 0.0) == pytest.approx(0.5)
         assert rate.wait_for(1000, 0.0) == pytest.approx(1.5), "more than it ever holds: when it is full"
 
@@ -63,7 +62,7 @@ class TestParticipantRates:
         ann, bob = rates.of("ann"), rates.of("bob")
         assert ann is not None and bob is not None and ann is not bob
         ann.take(30, loop.now)
-        assert rates.of("ann") is ann and not ann.has(1, loop.now) and bob.has(20, loop.now)
+        assert rates.of("ann") is ann and ann.wait_for(1, loop.now) and not bob.wait_for(20, loop.now)
 
     def test_the_one_that_was_used_longest_ago_is_forgotten(
         self, loop: ManualLoop, monkeypatch: pytest.MonkeyPatch

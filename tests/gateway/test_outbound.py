@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from doubles import FakeMember, FakeTransport, ManualLoop
 
+from mewstream.gateway.back_pressure import BackPressure
 from mewstream.gateway.fanout import Audience, Parcel
-from mewstream.gateway.outbound import CLOSE_TIMEOUT, Outbound
+from mewstream.gateway.membership import Member
+from mewstream.gateway.outbound import CLOSE_TIMEOUT, Ending, Outbound
 from mewstream.gateway.wsframes import control
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.policy import Delivery
@@ -15,40 +19,45 @@ DELIVERY = Delivery(write_buffer_bytes=1_000, soft_queue_bytes=2_000, queue_byte
 BODY = bytes(500)
 
 
-class Watcher:
+class Pressure(BackPressure):
+    """The back-pressure of a space in which many are behind when the test says so."""
+
     def __init__(self) -> None:
-        self.held: set[str] = set()
-        self.times_behind = 0
-        self.times_caught_up = 0
         self.many = False
+        self.writer = FakeMember("writer")
 
-    def hold_writers(self, outbound: Outbound, writers: set[str]) -> None:
-        self.held = set(writers)
+    def hold_writers(self, why: object, writers: Iterable[str]) -> list[Member]:
+        held: list[Member] = [self.writer for name in writers if name == "writer"]
+        for member in held:
+            member.hold_reading(why)
+        return held
 
-    def release_writers(self, outbound: Outbound) -> None:
-        self.held = set()
-
-    def fell_behind(self, outbound: Outbound) -> None:
-        self.times_behind += 1
+    def fell_behind(self, connection: object) -> None: ...
 
     def are_many_behind(self) -> bool:
         return self.many
-
-    def caught_up(self, outbound: Outbound) -> None:
-        self.times_caught_up += 1
 
 
 class Scene:
     def __init__(self) -> None:
         self.loop = ManualLoop()
         self.transport = FakeTransport()
-        self.watcher = Watcher()
+        self.pressure = Pressure()
+        self.times_caught_up = 0
         self.outbound = Outbound(self.loop.as_loop, self.transport.as_transport, DELIVERY)
-        self.outbound.watcher = self.watcher
+        self.outbound.back_pressure = self.pressure
+        self.outbound.on_caught_up = self._caught_up
         self.closed: list[CloseReason] = []
         self.outbound.on_close = self.closed.append
         self._audience = Audience((FakeMember("reader"),))
         self._seq = 0
+
+    @property
+    def is_writer_held(self) -> bool:
+        return bool(self.pressure.writer.held)
+
+    def _caught_up(self) -> None:
+        self.times_caught_up += 1
 
     def push(self, parcel: Parcel) -> None:
         self.outbound.push(b"".join(parcel.pieces(False)), [parcel])
@@ -89,12 +98,12 @@ def test_what_waits_is_sent_in_order_when_the_peer_reads_again(scene: Scene) -> 
     assert scene.transport.written == b"" and scene.outbound.is_behind and scene.outbound.queued_bytes > 0
     scene.catch_up()
     assert scene.transport.written == b"\x82\x03one\x82\x03two\x81\x05three"
-    assert (scene.outbound.queued_bytes, scene.watcher.times_caught_up) == (0, 1)
+    assert (scene.outbound.queued_bytes, scene.times_caught_up) == (0, 1)
 
 
 class TestPolicies:
     def flood(self, scene: Scene, on_slow: str, count: int = 12) -> None:
-        scene.watcher.many = False
+        scene.pressure.many = False
         scene.fall_behind()
         for _ in range(count):
             scene.push(scene.frames(BODY, on_slow=on_slow))
@@ -114,7 +123,7 @@ class TestPolicies:
 
     def test_disconnect_closes(self, scene: Scene) -> None:
         self.flood(scene, "disconnect")
-        assert scene.closed == [CloseReason.SLOW_CONSUMER] and not scene.outbound.is_open
+        assert scene.closed == [CloseReason.SLOW_CONSUMER] and scene.outbound.ending is Ending.CLOSED
         [(code, reason)] = scene.transport.closes
         assert code == CloseReason.SLOW_CONSUMER.value.code and b"12 frames" not in reason and b"frames were" in reason
 
@@ -122,7 +131,7 @@ class TestPolicies:
         scene.fall_behind()
         for _ in range(5):
             scene.push(scene.control(BODY))
-        assert scene.outbound.is_open and scene.outbound.queued_bytes == 5 * (500 + 10 + 160)
+        assert scene.outbound.ending is None and scene.outbound.queued_bytes == 5 * (500 + 10 + 160)
         scene.push(scene.control(BODY))
         assert scene.closed == [CloseReason.SLOW_CONSUMER]
 
@@ -130,7 +139,7 @@ class TestPolicies:
         self.flood(scene, "drop-oldest", count=5)
         for _ in range(3):
             scene.push(scene.control(BODY))
-        assert scene.outbound.is_open and scene.outbound.drops["stream-1"].count == 3
+        assert scene.outbound.ending is None and scene.outbound.drops["stream-1"].count == 3
 
 
 class TestHoldingWriters:
@@ -141,24 +150,24 @@ class TestHoldingWriters:
 
     def test_at_the_soft_mark_and_for_a_bounded_time(self, scene: Scene) -> None:
         self.over_the_soft_mark(scene)
-        assert scene.watcher.held == {"writer"}
+        assert scene.is_writer_held
         scene.loop.advance(DELIVERY.writer_pause * 1.1)
-        assert scene.watcher.held == set()
+        assert not scene.is_writer_held
         scene.push(scene.frames(BODY))
-        assert scene.watcher.held == set(), "its time is used up"
+        assert not scene.is_writer_held, "its time is used up"
 
     def test_they_are_released_when_it_has_caught_up(self, scene: Scene) -> None:
         self.over_the_soft_mark(scene)
         scene.catch_up()
-        assert scene.watcher.held == set()
+        assert not scene.is_writer_held
 
     def test_where_many_are_behind_they_wait_longer(self, scene: Scene) -> None:
-        scene.watcher.many = True
+        scene.pressure.many = True
         self.over_the_soft_mark(scene)
         scene.loop.advance(DELIVERY.writer_pause * 5)
-        assert scene.watcher.held == {"writer"}
+        assert scene.is_writer_held
         scene.loop.advance(DELIVERY.writer_pause * 30)
-        assert scene.watcher.held == set(), "but not for one that takes nothing at all"
+        assert not scene.is_writer_held, "but not for one that takes nothing at all"
 
 
 class TestClosing:

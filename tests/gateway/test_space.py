@@ -7,10 +7,9 @@ import json
 import pytest
 from doubles import FakeMember, ManualLoop, joined, make_space, say, send_frames
 
-from mewstream.gateway.join_rate import BURST, GRANTS_PER_JOIN
 from mewstream.gateway.joining import JoinRefused
 from mewstream.gateway.outbound import Drop
-from mewstream.gateway.space import Newcomer, Space
+from mewstream.gateway.space import GRANTS_PER_JOIN, JOIN_BURST, Newcomer, Space
 from mewstream.protocol import commands
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.envelope import parse_envelope
@@ -53,7 +52,7 @@ class TestJoining:
         joined(space, "ann")
         for _ in range(GRANTS_PER_JOIN * 9):
             say(space, "ann", "stream/request", auto_grant=["bob"])
-        for participant, joins in (("cy", BURST), ("bob", BURST // 10)):
+        for participant, joins in (("cy", JOIN_BURST), ("bob", JOIN_BURST // 10)):
             for _ in range(joins):
                 space.check_joins(participant)
             with pytest.raises(JoinRefused):
@@ -179,7 +178,7 @@ def test_an_id_that_comes_again_is_answered_again(space: Space, loop: ManualLoop
     assert ann.kinds.count("stream/open") == 2 and bob.kinds.count("stream/open") == 1
     assert len(space.state.streams) == 1
     repeated = [body for body in ann.bodies if b'"stream/open"' in body][-1]
-    assert space.caused_bytes == len(repeated), "its sender has caused the answer"
+    assert space.broadcast.caused_bytes == len(repeated), "its sender has caused the answer"
 
 
 def test_what_a_participant_causes_counts_for_all_its_connections(space: Space) -> None:

@@ -12,7 +12,7 @@ from mewstream.gateway.welcomes import Welcomes
 from mewstream.protocol import frames, kinds
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
-from mewstream.protocol.render import excluded_from, gateway_envelope, private_to, render, visible_to, with_seq
+from mewstream.protocol.render import excluded_from, gateway_envelope, private_to, render, with_seq
 from mewstream.protocol.state import SpaceState
 
 
@@ -79,19 +79,18 @@ class Broadcast:
         if not isinstance(record, EnvelopeAccepted):
             self.caused_bytes += len(body)
         private = private_to(record)
-        if private is None:
-            self._to_everyone(body, record)
-        elif (member := self._members.get(private)) is not None:
-            self.send(member, body, record.seq)
-
-    def _to_everyone(self, body: bytes, record: Record) -> None:
+        if private is not None:
+            member = self._members.get(private)
+            if member is not None:
+                self.send(member, body, record.seq)
+            return
         excluded = self._members.get(excluded_from(record))
         audience = self._members.everyone if excluded is None else self._members.everyone_but(excluded)
         if audience.size:
             self._add(audience, body, record.seq)
         if self._logs.enabled:
             for member in self._members:
-                if visible_to(record, member.participant):
+                if member is not excluded:
                     self._logs.delivered(member.participant, member.transport_name, body, record, record.ts)
 
     # -- one member -------------------------------------------------------------------------------

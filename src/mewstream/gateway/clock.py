@@ -48,10 +48,6 @@ class MachineClock:
             way = "forward" if step > 0 else "back"
             log.warning("the clock of this machine has jumped %s by %.1f seconds", way, abs(step) / SECOND)
 
-    def is_doubtful(self, wall: int) -> bool:
-        """Whether a time of this clock may be after a jump that was not found yet."""
-        return not -JUMP < wall - self.checked_at < JUMP + WATCH_SECONDS * SECOND
-
 
 def _read() -> tuple[int, int]:
     """How far the clock is ahead of the one that cannot be set, and its time."""
@@ -86,7 +82,9 @@ class SpaceClock:
 
     def check(self) -> Jump | None:
         """Return the jump since this was last called, if there was one."""
-        if self._machine.is_doubtful(time.time_ns() // 1000):
+        # A time that the last check of the machine's clock does not explain may be after a jump that was not found yet.
+        since_check = time.time_ns() // 1000 - self._machine.checked_at
+        if not -JUMP < since_check < JUMP + WATCH_SECONDS * SECOND:
             self._machine.check()
         by, self._seen = self._machine.jumped - self._seen, self._machine.jumped
         if not by:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
+from mewstream.gateway.recorder import Recorder
 from mewstream.protocol.times import SECOND
 
 #: Seconds for which the event loop's timer is set at most. A deadline that is years away is looked at again meanwhile.
@@ -16,26 +18,26 @@ RETRY_SECONDS = 1.0
 class Deadline:
     """The earliest deadline of one space. Its time is that of the space, in microseconds, which ``now`` returns."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], int], wake: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, now: Callable[[], int], wake: Callable[[], None], recorder: Recorder
+    ) -> None:
         self._loop = loop
         self._now = now
         self._wake = wake
+        self._recorder = recorder
         self._timer: asyncio.TimerHandle | None = None
-        self._due: int | None = None
+        self.due = math.inf
 
-    def has_come(self, now: int) -> bool:
-        return self._due is not None and now >= self._due
-
-    def set(self, due: int | None, *, is_failing: bool = False) -> None:
-        """Wake the space at ``due``; None where nothing falls due. ``is_failing``: the journal cannot be written, so
-        that nothing would happen at once."""
-        if due == self._due and (self._timer is not None or due is None):
+    def set(self, due: int | None) -> None:
+        """Wake the space at ``due``; None if nothing falls due."""
+        if due == self.due and self._timer is not None:
             return
         self.cancel()
-        self._due = due
+        self.due = math.inf if due is None else due
         if due is not None:
             delay = min(max(0.0, (due - self._now()) / SECOND), LONGEST_SLEEP)
-            self._timer = self._loop.call_later(max(delay, RETRY_SECONDS) if is_failing else delay, self._fired)
+            delay = max(delay, RETRY_SECONDS) if self._recorder.failing else delay
+            self._timer = self._loop.call_later(delay, self._fired)
 
     def cancel(self) -> None:
         if self._timer is not None:

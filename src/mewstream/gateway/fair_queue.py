@@ -44,9 +44,12 @@ class FairQueue:
         return who not in self._waiting and self.has_time()
 
     def has_time(self) -> bool:
-        """Whether this turn has time left."""
+        """Whether this turn has time left. The first question begins the turn."""
         if not self._has_begun:
-            self._begin()
+            self._has_begun = True
+            self.is_over = False
+            self._ends = perf_counter() + SLICE
+            self._loop.call_soon(self._next_turn)
         elif not self.is_over:
             self.is_over = perf_counter() >= self._ends
         return not self.is_over
@@ -54,8 +57,7 @@ class FairQueue:
     def put(self, who: Who, work: Callable[[], None]) -> None:
         """Do the work in a later turn, after everything that this participant has put here before."""
         self._waiting.setdefault(who, deque()).append(work)
-        if not self._has_begun:
-            self._begin()
+        self.has_time()  # begins a turn, which the next one follows
 
     async def run(self, who: Who, work: Callable[[], T]) -> T:
         """Do the work, at once where that is possible, and return its result."""
@@ -73,17 +75,8 @@ class FairQueue:
         self.put(who, finish)
         return await done
 
-    def _begin(self) -> None:
-        self._has_begun = True
-        self.is_over = False
-        self._ends = perf_counter() + SLICE
-        self._loop.call_soon(self._next_turn)
-
     def _next_turn(self) -> None:
         self._has_begun = self.is_over = False
-        if not self._waiting:
-            return
-        self._begin()
         while self._waiting and self.has_time():
             who = next(iter(self._waiting))
             queue = self._waiting.pop(who)
@@ -94,4 +87,4 @@ class FairQueue:
                 work()
             except Exception:
                 # A bug in the work for one participant must not keep the others waiting for ever.
-                log.exception("an error of our own in the work for %s", who[1])
+                log.exception("internal error in the work for %s", who[1])

@@ -202,62 +202,52 @@ class Outbox:
     cannot be written nothing new happens."""
 
     __slots__ = (
-        "_asking",
-        "_control",
-        "_flush_bytes",
-        "_gate",
-        "_held",
-        "_loop",
-        "_mixed",
-        "_parcels",
-        "_scheduled",
-        "_size",
+        *("_flush_bytes", "_gate", "_has_control", "_held", "_is_asking", "_is_mixed", "_is_scheduled", "_loop"),
+        *("_parcels", "_size"),
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, flush_bytes: int, gate: Gate) -> None:
         self._loop = loop
         self._flush_bytes = flush_bytes
         self._gate = gate
-        self._control = False
-        self._asking = False
+        self._is_asking = False
+        """The gate was asked and has not answered yet."""
         self._held: deque[tuple[bool, Callable[[], None]]] = deque()
         """What waits for the journal, in order: whether it has control messages, and what to do."""
         self._parcels: list[Parcel] = []
         self._size = 0
-        self._mixed = False
-        self._scheduled = False
+        self._has_control = False
+        self._is_mixed = False
+        """The parcels are not all for the same audience."""
+        self._is_scheduled = False
 
     def add(self, parcel: Parcel) -> None:
         parcels = self._parcels
         if parcels and parcel.audience is not parcels[-1].audience:
-            self._mixed = True
-        if parcel.stream is None:
-            self._control = True
+            self._is_mixed = True
         parcels.append(parcel)
         if parcel.stream is not None:
             self._size += parcel.size
         else:  # it waits for the journal, and one wait is enough for all of a tick
+            self._has_control = True
             self._size += parcel.size // (_CONTROL_TOGETHER if parcel.audience.size > 1 else _PRIVATE_TOGETHER)
         if self._size >= self._flush_bytes:
             self.flush()
-        elif not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._tick)
-
-    def _tick(self) -> None:
-        self._scheduled = False
-        self.flush()
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Hand everything over now."""
+        self._is_scheduled = False
         parcels = self._parcels
         if not parcels:
             return
-        mixed, control = self._mixed, self._control
+        is_mixed, has_control = self._is_mixed, self._has_control
         self._parcels = []
         self._size = 0
-        self._mixed = self._control = False
-        self._pass_gate(control, partial(_distribute, parcels, mixed))
+        self._is_mixed = self._has_control = False
+        self._pass_gate(has_control, partial(_distribute, parcels, is_mixed))
 
     def then(self, action: Callable[[], None]) -> None:
         """Call ``action`` when everything before it has been handed over."""
@@ -269,34 +259,20 @@ class Outbox:
         self.flush()
         self._pass_gate(True, action)
 
-    def _pass_gate(self, control: bool, action: Callable[[], None]) -> None:
-        if not control and not self._held:
+    def _pass_gate(self, has_control: bool, action: Callable[[], None]) -> None:
+        if not has_control and not self._held:
             action()
             return
-        self._held.append((control, action))
-        if not self._asking:
+        self._held.append((has_control, action))
+        if not self._is_asking:
             self._ask()
 
     def _ask(self) -> None:
-        """Ask the gate once for everything that waits now."""
-        self._asking = True
-        while self._held:
-            covered = len(self._held)
-            answer = _Answer()
-            self._gate(partial(self._opened, answer, covered))
-            if not answer.given:
-                answer.late = True
-                return
-            self._release(covered)
-        self._asking = False
+        """Ask the gate once for everything that waits now. It may answer at once."""
+        self._is_asking = True
+        self._gate(partial(self._opened, len(self._held)))
 
-    def _opened(self, answer: _Answer, covered: int) -> None:
-        answer.given = True
-        if answer.late:
-            self._release(covered)
-            self._ask()
-
-    def _release(self, covered: int) -> None:
+    def _opened(self, covered: int) -> None:
         """Do what the answer of the gate covers, and whatever follows it without control messages."""
         while self._held and (covered > 0 or not self._held[0][0]):
             covered -= 1
@@ -305,21 +281,14 @@ class Outbox:
                 action()
             except Exception:
                 # An endpoint that fails must not keep the others waiting for ever.
-                log.exception("an error of our own in a fan-out")
+                log.exception("internal error in a fan-out")
+        self._is_asking = False
+        if self._held:
+            self._ask()
 
 
-class _Answer:
-    """Whether a gate has called back, and whether that was after it had returned."""
-
-    __slots__ = ("given", "late")
-
-    def __init__(self) -> None:
-        self.given = False
-        self.late = False
-
-
-def _distribute(parcels: list[Parcel], mixed: bool) -> None:
-    if mixed:
+def _distribute(parcels: list[Parcel], is_mixed: bool) -> None:
+    if is_mixed:
         for positions, members, theirs in _by_members(parcels):
             _hand_over(positions, members, theirs)
     else:

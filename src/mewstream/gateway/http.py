@@ -141,7 +141,7 @@ class HttpApi:
 
         def post() -> Decision:
             decision: Decision = space.post(participant, body)
-            throttle.caused(space.caused_bytes)
+            throttle.caused(space.broadcast.caused_bytes)
             return decision
 
         decision = await self._gateway.work.run((space.id, participant), post)

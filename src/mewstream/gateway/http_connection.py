@@ -363,8 +363,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         if isinstance(error, PeerError):
             return error_answer(error.http_status, error)
         where = "/".join(("", *self._route.segments)) if self._route is not None else "a request"
-        log.error("an error of our own in %s", where, exc_info=error)
-        return error_answer(500, InvalidRequest("an error of the gateway's own: it is in its log"))
+        log.error("internal error in %s", where, exc_info=error)
+        return error_answer(500, InvalidRequest("an internal error of the gateway: its log says more"))
 
     # -- answers ----------------------------------------------------------------------------------
 

@@ -47,25 +47,24 @@ class Rate:
         self._tokens = self._most
         self._at = now
 
-    def take(self, amount: float, now: float) -> float:
-        """Take tokens. Returns the seconds to wait before the next message, 0 while within the rate."""
-        self._refill(now)
-        self._tokens -= amount
-        return -self._tokens / self.per_second if self._tokens < 0 else 0.0
-
-    def has(self, amount: float, now: float) -> bool:
-        return self.wait_for(amount, now) == 0.0
-
     def wait_for(self, amount: float, now: float) -> float:
         """Seconds until ``amount`` may be taken. Nothing is taken."""
-        self._refill(now)
+        self._tokens = min(self._most, self._tokens + (now - self._at) * self.per_second)
+        self._at = now
         # An amount larger than the bucket may be taken when it is full.
         missing = min(amount, self._most) - self._tokens
         return max(0.0, missing / self.per_second)
 
-    def _refill(self, now: float) -> None:
-        self._tokens = min(self._most, self._tokens + (now - self._at) * self.per_second)
-        self._at = now
+    def take(self, amount: float, now: float) -> float:
+        """Take tokens. Returns the seconds to wait before the next message, 0 while within the rate."""
+        self.wait_for(0, now)  # to fill it up
+        self._tokens -= amount
+        return max(0.0, -self._tokens / self.per_second)
+
+    def exceeded(self, what: str, wait: float) -> LimitExceeded:
+        """The refusal of somebody who must wait. ``what`` says what was too much."""
+        text = f"{what}: try again in {wait:.1f} seconds"
+        return LimitExceeded(text, limit=self.name, retry_after=round(wait, 1))
 
 
 class ParticipantRates:
@@ -133,12 +132,8 @@ class Throttle:
         if self._reading is None:
             for rate, amount in charges:
                 if rate is not None and (wait := rate.wait_for(amount, now)):
-                    raise LimitExceeded(
-                        f"more than {rate.per_second:g} {rate.name.replace('_per_second', '')} per second: "
-                        f"try again in {wait:.1f} seconds",
-                        limit=rate.name,
-                        retry_after=round(wait, 1),
-                    )
+                    what = rate.name.removesuffix("_per_second")
+                    raise rate.exceeded(f"more than {rate.per_second:g} {what} per second", wait)
         for rate, amount in charges:
             if rate is not None and (wait := rate.take(amount, now)) and self._reading is not None:
                 self._hold(self._reading, rate, wait)

@@ -11,12 +11,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
 
 from picows import WSTransport
 
 from mewstream.gateway import wsframes
+from mewstream.gateway.back_pressure import BackPressure
 from mewstream.gateway.fanout import Parcel
+from mewstream.gateway.membership import Member
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.policy import Delivery
 
@@ -45,22 +47,12 @@ class Drop:
     policy: str
 
 
-class Watcher(Protocol):
-    """What a connection tells when it falls behind and when it has caught up."""
+class Ending(Enum):
+    """Why nothing more is written to a connection. Its participant may be a member for a moment longer, and the state
+    of the connection as a whole is :class:`~mewstream.gateway.websocket.ConnectionState`."""
 
-    def hold_writers(self, outbound: Outbound, writers: set[str]) -> None:
-        """Stop reading from these participants, until ``release_writers``."""
-        ...
-
-    def release_writers(self, outbound: Outbound) -> None: ...
-
-    def fell_behind(self, outbound: Outbound) -> None: ...
-
-    def are_many_behind(self) -> bool:
-        """Whether many connections of the space are as slow as this one."""
-        ...
-
-    def caught_up(self, outbound: Outbound) -> None: ...
+    CLOSED = "closed by the gateway"
+    LOST = "lost, or closed by the peer"
 
 
 class Outbound:
@@ -73,11 +65,12 @@ class Outbound:
         self.knows_close_codes = False
         self.drops: dict[str, Drop] = {}
         self.dropped_frames = 0
-        self.close_reason: CloseReason | None = None
-        """Why the gateway has closed the connection, if it has."""
-        self._open = True
-        self.watcher: Watcher | None = None
+        self.ending: Ending | None = None
+        """None until a close is sent or the connection is lost."""
+        self.back_pressure: BackPressure | None = None
+        """That of the space, while the peer is a member of one."""
         self.on_close: Callable[[CloseReason], None] | None = None
+        self.on_caught_up: Callable[[], None] | None = None
         self._loop = loop
         self._transport = transport
         self._delivery = delivery
@@ -89,6 +82,8 @@ class Outbound:
         self._queued_bytes = 0
         self._dead = 0
         self._feeders: set[str] = set()
+        """The participants whose frames are queued."""
+        self._held_writers: list[Member] = []
         self._holding: asyncio.TimerHandle | None = None
         self._hold_started = 0.0
         self._is_stalled = False
@@ -96,11 +91,6 @@ class Outbound:
         self._pause_credit = delivery.writer_pause
         self._credit_at = loop.time()
         transport.set_write_buffer_limits(high=delivery.write_buffer_bytes)
-
-    @property
-    def is_open(self) -> bool:
-        """Until a close is sent or the connection is lost: nothing is written after that."""
-        return self._open
 
     @property
     def is_behind(self) -> bool:
@@ -117,7 +107,7 @@ class Outbound:
 
     def _may_write(self) -> bool:
         # picows sends a close by itself for malformed frames: nothing may follow it.
-        return self._open and not self._ws.is_close_frame_sent
+        return self.ending is None and not self._ws.is_close_frame_sent
 
     def use(self, delivery: Delivery) -> None:
         """Take the settings of the space that the peer has joined."""
@@ -128,10 +118,10 @@ class Outbound:
     # -- sending ----------------------------------------------------------------------------------
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
-        if not self._open or self._ws.is_close_frame_sent:  # see _may_write: this is called for every delivery
-            # Frames for a connection that was lost do not count as dropped: the peer was not too slow, and can
-            # resume.
-            if self.close_reason is not None:
+        # The same as _may_write, without a call, because this is called for every delivery.
+        if self.ending is not None or self._ws.is_close_frame_sent:
+            # Frames for a connection that was lost are not counted as dropped, because the peer can resume.
+            if self.ending is Ending.CLOSED:
                 for parcel in parcels:
                     if parcel.stream is not None:
                         self._count_drop(parcel)
@@ -158,9 +148,9 @@ class Outbound:
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
         """Close the connection with a reason. What was written before is still sent, if the peer reads."""
-        if not self._open:
+        if self.ending is not None:
             return
-        self.close_reason = reason
+        self.ending = Ending.CLOSED
         text = text or reason.value.text
         if self.dropped_frames:
             text = f"{text}; {self.dropped_frames} frames were not delivered"
@@ -170,13 +160,18 @@ class Outbound:
 
     def answer_close(self, code: int) -> None:
         """Answer the close of the peer. Nothing follows it."""
-        if self._open:
+        if self.ending is None:
             self._end(code, "", may_abort=True)
 
     def lost(self) -> None:
         """The connection is lost: what waits for it is dropped."""
-        self._open = False
-        self._discard()
+        self.ending = self.ending or Ending.LOST
+        for entry in self._droppable:
+            self._count_drop(entry[0])
+        self._queue.clear()
+        self._droppable.clear()
+        self._queued_bytes = self._dead = 0
+        self._release()
 
     def give_up(self) -> None:
         """Write nothing more, and cut the connection off if the peer does not close it."""
@@ -200,8 +195,8 @@ class Outbound:
 
     def pause_writing(self) -> None:
         self._behind = True
-        if self.watcher is not None:
-            self.watcher.fell_behind(self)
+        if self.back_pressure is not None:
+            self.back_pressure.fell_behind(self)
 
     def resume_writing(self) -> None:
         self._behind = self._is_stalled = False
@@ -232,8 +227,8 @@ class Outbound:
             self._release(caught_up=True)
         if not self._queue and not self._behind:
             self._feeders.clear()
-            if self.watcher is not None:
-                self.watcher.caught_up(self)
+            if self.on_caught_up is not None:
+                self.on_caught_up()
 
     def _takes_together(self, parcel: Parcel) -> bool:
         """Whether frames that came together are queued together, which shares their bytes with other readers.
@@ -251,7 +246,7 @@ class Outbound:
         return self._queued_bytes + weight <= self._delivery.queue_bytes
 
     def _enqueue(self, parcel: Parcel) -> None:
-        if not self._open:
+        if self.ending is not None:  # another parcel of the same tick has closed the connection
             if parcel.stream is not None:
                 self._count_drop(parcel)
             return
@@ -314,14 +309,6 @@ class Outbound:
             self._queue = deque(entry for entry in self._queue if entry)
             self._dead = 0
 
-    def _discard(self) -> None:
-        for entry in self._droppable:
-            self._count_drop(entry[0])
-        self._queue.clear()
-        self._droppable.clear()
-        self._queued_bytes = self._dead = 0
-        self._release()
-
     # -- holding up the writers -------------------------------------------------------------------
 
     def _hold(self) -> None:
@@ -329,27 +316,25 @@ class Outbound:
         earned = (now - self._credit_at) * PAUSE_CREDIT_RATE
         self._pause_credit = min(self._delivery.writer_pause, self._pause_credit + earned)
         self._credit_at = now
-        if self.watcher is None or self._is_stalled:
+        if self.back_pressure is None or self._is_stalled:
             return
-        self.watcher.fell_behind(self)
-        pause = self._delivery.writer_pause if self.watcher.are_many_behind() else self._pause_credit
+        self.back_pressure.fell_behind(self)
+        pause = self._delivery.writer_pause if self.back_pressure.are_many_behind() else self._pause_credit
         # Too short to help: the policy applies until there is more credit.
         if pause < self._delivery.writer_pause / 10:
             return
         self._hold_started = now
         self._holding = self._loop.call_later(pause, self._hold_longer, self._queued_bytes)
-        self.watcher.hold_writers(self, self._feeders)
+        self._held_writers = self.back_pressure.hold_writers(self, self._feeders)
 
     def _hold_longer(self, queued_bytes: int) -> None:
-        """The pause is over. Where many are behind it is not this one that holds up the others: writers wait longer, as
-        long as it takes something or has not been stalled for long."""
-        assert self.watcher is not None
+        """The pause is over. If many are behind, this one does not hold up the others, and the writers wait longer: as
+        long as the peer takes something, or has not taken nothing for too long."""
         takes_something = self._queued_bytes < queued_bytes
-        if self.watcher.are_many_behind() and (
-            takes_something or self._loop.time() - self._hold_started < self._delivery.writer_pause * COMMON_PATIENCE
-        ):
-            self.watcher.fell_behind(self)
-            pause = self._delivery.writer_pause
+        pause = self._delivery.writer_pause
+        is_patient = takes_something or self._loop.time() - self._hold_started < pause * COMMON_PATIENCE
+        if is_patient and self.back_pressure is not None and self.back_pressure.are_many_behind():
+            self.back_pressure.fell_behind(self)
             self._holding = self._loop.call_later(pause, self._hold_longer, self._queued_bytes)
         else:
             self._is_stalled = not takes_something
@@ -361,13 +346,14 @@ class Outbound:
         self._holding.cancel()
         self._holding = None
         now = self._loop.time()
-        # Where many are behind and catch up, none of them is slow: the writer is too fast for the space, and its
-        # pauses cost the readers nothing.
-        if not caught_up or self.watcher is None or not self.watcher.are_many_behind():
+        # If many were behind and catch up, none of them is slow: the writer is too fast for the space, and its pauses
+        # cost the readers nothing.
+        if not caught_up or self.back_pressure is None or not self.back_pressure.are_many_behind():
             self._pause_credit = max(0.0, self._pause_credit - (now - self._hold_started))
         self._credit_at = now
-        if self.watcher is not None:
-            self.watcher.release_writers(self)
+        for member in self._held_writers:
+            member.release_reading(self)
+        self._held_writers = []
 
 
 def _weight(parcel: Parcel) -> int:

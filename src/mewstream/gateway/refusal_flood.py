@@ -111,7 +111,7 @@ class RefusalFloods:
                 self._timer = self._loop.call_later(FIRST_INTERVAL, self._record_due)
         key: _Key = (refused.kind, refused.stream_id or "", refused.code, version)
         is_told = version is None or flood.is_first(key)
-        if is_told and may_record and flood.rate.has(1, now):
+        if is_told and may_record and not flood.rate.wait_for(1, now):
             flood.rate.take(1, now)
             return Treatment.RECORDED
         flood.count(key, refused, is_told=is_told)
@@ -149,7 +149,7 @@ class RefusalFloods:
             else:
                 flood.interval = max(flood.interval / 2, FIRST_INTERVAL)
                 flood.told.clear()  # the next refused frame is answered again
-                if flood.interval == FIRST_INTERVAL and flood.rate.has(BURST, now):
+                if flood.interval == FIRST_INTERVAL and not flood.rate.wait_for(BURST, now):
                     del self._floods[participant]
             flood.due = now + flood.interval
         if self._floods:

@@ -28,7 +28,7 @@ from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import frames
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable
 from mewstream.protocol.position import Position
-from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
+from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
 from mewstream.protocol.render import render, visible_to, with_seq
 from mewstream.protocol.state import SpaceState
 
@@ -139,16 +139,13 @@ def chunks(messages: list[Replayed]) -> Iterator[tuple[bytes, int]]:
 class Replay:
     """The records of one space, for participants that were not connected or that poll."""
 
-    def __init__(self, state: SpaceState, recorder: Recorder, threads: ReplayThreads) -> None:
+    def __init__(self, state: SpaceState, recent: RecentRecords, recorder: Recorder, threads: ReplayThreads) -> None:
+        """``recent`` holds the newest records; the space appends to it."""
         self._state = state
         self._space = state.id
         self._recorder = recorder
         self._threads = threads
-        self._recent = RecentRecords()
-
-    def append(self, record: Record | FrameBlock, size: int) -> None:
-        """Remember a record or a block. ``size`` is that of its data, as the recorder returned it or as it is known."""
-        self._recent.append(record, size)
+        self._recent = recent
 
     # -- resuming ---------------------------------------------------------------------------------
 

@@ -32,7 +32,6 @@ from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Outbox
 from mewstream.gateway.inbound import ParticipantRates, Throttle
 from mewstream.gateway.invitations import Invitations
-from mewstream.gateway.join_rate import JoinRate
 from mewstream.gateway.joining import JoinRefused
 from mewstream.gateway.listing import answer_question
 from mewstream.gateway.membership import Member, Membership
@@ -44,6 +43,7 @@ from mewstream.gateway.refusals import Refusals, cannot_record
 from mewstream.gateway.replay import Backlog, CannotResume, Replay
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.io.reading import Reading
+from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import commands, kinds
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision, Repetition, decide
@@ -71,6 +71,12 @@ log = logging.getLogger("mewstream.gateway")
 
 #: Seconds for which an answer over HTTP waits for a journal that cannot be written.
 COMMIT_TIMEOUT = 5.0
+#: Joins of one participant that may come at once, before the rate applies. Each join costs a welcome and a record, and
+#: everyone is told of it.
+JOIN_BURST = 100
+#: Standing grants that count as one more join, if a join brings them into force: each is recorded and told to everyone,
+#: and so is its end when the participant leaves.
+GRANTS_PER_JOIN = 8
 #: Frames that must be judged one at a time are offered to ``decide`` in portions of this many.
 FEW_FRAMES = 32
 
@@ -110,25 +116,27 @@ class Space:
         self._by_http = False
         """The command that is being handled came over HTTP."""
         self._listed = itertools.count(1)
-        self._outbox = Outbox(loop, config.delivery.flush_bytes, lambda done: recorder.commit(self.id, done))
+        self.outbox = Outbox(loop, config.delivery.flush_bytes, lambda done: recorder.commit(self.id, done))
         self.members = Membership(self.state)
-        self.replay = Replay(self.state, recorder, threads)
+        self._recent = RecentRecords()
+        self.replay = Replay(self.state, self._recent, recorder, threads)
         self.invitations = Invitations(self.state, mint_token, connection_url)
         self.back_pressure = BackPressure(loop, self.members)
-        self._broadcast = Broadcast(self.state, self.members, self._outbox, logs)
+        self.broadcast = Broadcast(self.state, self.members, self.outbox, logs)
         self.refusals = Refusals(
             self.state,
             loop=loop,
             members=self.members,
-            broadcast=self._broadcast,
+            broadcast=self.broadcast,
             invitations=self.invitations,
             metrics=metrics,
             record=self._record_sum,
         )
-        self._join_rate = JoinRate(loop, config.limits.joins_per_second)
+        joins = config.limits.joins_per_second
+        self._join_rates = ParticipantRates(loop, "joins_per_second", joins, burst=JOIN_BURST)
         caused = config.limits.caused_bytes_per_second
         self._caused_rates = ParticipantRates(loop, "caused_bytes_per_second", caused, burst=4 * caused)
-        self._deadline = Deadline(loop, self.clock.now, self._wake)
+        self._deadline = Deadline(loop, self.clock.now, self._wake, recorder)
         recorder.on_recovery(self.refusals.floods.sum_up_all)
         self._begin()
 
@@ -156,10 +164,10 @@ class Space:
             self.follow_clock(while_failing=True)
         now = self.clock.now()
         # Frames have no deadlines of their own, so that the clock of the machine need not be checked for each.
-        if not isinstance(command, commands.SendFrames) or self._deadline.has_come(now):
+        if not isinstance(command, commands.SendFrames) or now >= self._deadline.due:
             self._run_due()
             now = self.clock.now()
-        self._broadcast.caused_bytes = 0
+        self.broadcast.caused_bytes = 0
         decision = decide(self.state, now, command)
         if len(decision.written) == 1 and type(block := decision.written[0]) is FrameBlock:
             self._commit_frames(block)  # accepted frames need no token, are no refusal, and change no deadline
@@ -174,13 +182,13 @@ class Space:
             self._commit(decision.written, newcomer)
             if decision.repetition is not None:
                 self._answer_again(decision.repetition)
-            self._set_deadline()
+            self._deadline.set(self.state.next_deadline())
         return decision
 
     def _sequence(self, command: commands.Command) -> None:
         """Carry out what comes from the gateway itself and is never refused."""
         self._commit(decide(self.state, self.clock.now(), command).written)
-        self._set_deadline()
+        self._deadline.set(self.state.next_deadline())
 
     def _commit(self, written: Sequence[Record | FrameBlock], newcomer: Newcomer | None = None) -> None:
         for record in written:
@@ -190,16 +198,16 @@ class Space:
                 self._commit_frames(record)
                 continue
             size = self._recorder.append(self.id, record)
-            self.replay.append(record, size)
+            self._recent.append(record, size)
             apply(self.state, record)
             if isinstance(record, Frame):
                 self.metrics.accepted_frames(1, len(record.data), record.recipients)
-                self._broadcast.data(record)
+                self.broadcast.data(record)
                 continue
             self.metrics.record(record)
             if self._logs.enabled:
                 self._logs.recorded(record, "http" if self._by_http else "websocket", self.state)
-            self._broadcast.record(record)
+            self.broadcast.record(record)
             self._follow(record, newcomer)
 
     def _commit_frames(self, block: FrameBlock) -> None:
@@ -207,10 +215,10 @@ class Space:
             raise _out_of_order(self.state, block)
         size = sum(map(len, block.data))
         self._recorder.append(self.id, block)
-        self.replay.append(block, size)
+        self._recent.append(block, size)
         apply(self.state, block)
         self.metrics.accepted_frames(len(block.data), size, block.recipients)
-        self._broadcast.frames(block, size)
+        self.broadcast.frames(block, size)
 
     def _follow(self, record: Record, newcomer: Newcomer | None) -> None:
         """What a record means for connections and tokens, beyond the message that it sends."""
@@ -226,7 +234,7 @@ class Space:
                 member.close(CloseReason.KICKED)
             case CapabilitiesGranted(participant=participant) | CapabilitiesRevoked(participant=participant):
                 if (member := self.members.get(participant)) is not None:
-                    self._broadcast.welcome(member)
+                    self.broadcast.welcome(member)
             case StreamEnded(stream_id=stream_id):
                 self.members.forget_stream(stream_id)
             case Invited() | Refused(kind=kinds.INVITE):
@@ -237,9 +245,9 @@ class Space:
         if member is None:
             return
         if isinstance(record, Invited):
-            self._broadcast.send_secret(member, self.invitations.acknowledgement(record), record.seq)
+            self.broadcast.send_secret(member, self.invitations.acknowledgement(record), record.seq)
         elif record.count > record.told:
-            self._broadcast.send(member, self.invitations.refusal(record), record.seq)
+            self.broadcast.send(member, self.invitations.refusal(record), record.seq)
 
     def _answer_again(self, repetition: Repetition) -> None:
         """An envelope id came a second time: only its sender is answered, as it was the first time."""
@@ -251,16 +259,16 @@ class Space:
             if not isinstance(record, Invited):
                 body = render(self.id, self.state.epoch, record)
                 if body is not None:
-                    self._broadcast.caused_bytes += len(body)
-                    self._broadcast.send(member, body, record.seq)
+                    self.broadcast.caused_bytes += len(body)
+                    self.broadcast.send(member, body, record.seq)
             if isinstance(record, Invited) or (isinstance(record, Refused) and record.kind == kinds.INVITE):
                 self._answer_inviter(record)
         if not answer.records:
             envelope = repetition.envelope
             assert envelope.id is not None
             echo = envelope.encode(id=envelope.id, ts=rfc3339(answer.ts), sender=repetition.sender)
-            self._broadcast.caused_bytes += len(echo)
-            self._broadcast.send(member, echo, answer.seq)
+            self.broadcast.caused_bytes += len(echo)
+            self.broadcast.send(member, echo, answer.seq)
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -280,12 +288,9 @@ class Space:
         if jump is not None:
             self._sequence(commands.ClockJump(jump.by, jump.shift, self.clock.ahead))
 
-    def _set_deadline(self) -> None:
-        self._deadline.set(self.state.next_deadline(), is_failing=self._recorder.failing)
-
     def _wake(self) -> None:
         self._run_due()
-        self._set_deadline()
+        self._deadline.set(self.state.next_deadline())
 
     # -- commands of participants -----------------------------------------------------------------
 
@@ -320,11 +325,11 @@ class Space:
             self.state,
             sender,
             envelope,
-            describe_stream=self._broadcast.welcomes.stream,
+            describe_stream=self.broadcast.welcomes.stream,
             id=f"{gateway_message_id(self.state.epoch, self.state.seq)}-listed-{next(self._listed)}",
         )
-        self._broadcast.caused_bytes = len(body)
-        self._broadcast.send(member, body, self.state.seq)
+        self.broadcast.caused_bytes = len(body)
+        self.broadcast.send(member, body, self.state.seq)
 
     def frames(self, member: Member, stream: str, data: Sequence[bytes], opcode: int) -> Sequence[bytes]:
         """Carry out raw frames that arrived together for one stream, which is named by its id or alias.
@@ -368,22 +373,23 @@ class Space:
                 commands.ReportDrop(participant, stream_id, drop.count, drop.first_seq, drop.last_seq, drop.policy)
             )
 
-    @property
-    def caused_bytes(self) -> int:
-        """Bytes of messages that the last command caused, beyond the message that it was."""
-        return self._broadcast.caused_bytes
-
     # -- joining and leaving ----------------------------------------------------------------------
 
     def check_joins(self, participant: str) -> None:
         """Count a join. Raises :class:`JoinRefused` for a participant that joins too often."""
-        is_present = self.state.is_present(participant)
-        grants = 0 if is_present else len(self.state.standing.get(participant, ()))
-        try:
-            self._join_rate.check(participant, grants=grants)
-        except LimitExceeded as flaw:
+        rate = self._join_rates.of(participant)
+        if rate is None:
+            return
+        cost = 1.0
+        if not self.state.is_present(participant):
+            cost += len(self.state.standing.get(participant, ())) / GRANTS_PER_JOIN
+        wait = rate.wait_for(cost, self._loop.time())
+        if wait:
+            most = f"{JOIN_BURST} joins of {participant!r} at once, or {rate.per_second:g} per second"
+            flaw = rate.exceeded(f"more than {most}", wait)
             self.refusals.count(participant, kinds.JOIN, flaw, self.clock.now())
-            raise JoinRefused(flaw, CloseReason.JOINS_TOO_OFTEN) from None
+            raise JoinRefused(flaw, CloseReason.JOINS_TOO_OFTEN)
+        rate.take(cost, self._loop.time())
 
     def throttle(self, participant: str, reading: Reading | None) -> Throttle:
         """The rate limits of one connection of a participant. What the participant causes counts for all of its
@@ -409,7 +415,7 @@ class Space:
         replaced = self.members.add(member)
         self.metrics.connected(len(self.members))
         if replaced is not None:
-            self._outbox.flush()
+            self.outbox.flush()
             replaced.close(CloseReason.REPLACED_BY_RECONNECT if member.is_reconnect else CloseReason.REPLACED)
         self._welcome(newcomer)
 
@@ -419,14 +425,14 @@ class Space:
         messages = self.replay.complete(member.participant, backlog) if isinstance(backlog, Backlog) else backlog
         match messages:
             case None:
-                self._broadcast.welcome(member)
+                self.broadcast.welcome(member)
             case CannotResume(reason=reason):
-                self._broadcast.welcome(member, {"recovered": False, "reason": reason})
+                self.broadcast.welcome(member, {"recovered": False, "reason": reason})
             case _:
                 assert isinstance(backlog, Backlog)
                 resume = {"recovered": True, "from_seq": backlog.after + 1, "to_seq": self.state.seq}
-                self._broadcast.welcome(member, resume)
-                self._broadcast.replay(member, messages)
+                self.broadcast.welcome(member, resume)
+                self.broadcast.replay(member, messages)
 
     def change_positions(self, newcomer: Newcomer) -> None:
         """A member asks for positions after it was let in. A new welcome says from where they count."""
@@ -439,7 +445,7 @@ class Space:
                 self._welcome(newcomer)
 
         # Messages that were made for it without positions go first.
-        self._outbox.then(change)
+        self.outbox.then(change)
 
     def leave(self, member: Member, *, heir: Member | None = None) -> None:
         """A connection is gone. One that was replaced takes nothing with it. Where there is an heir, the participant
@@ -459,19 +465,11 @@ class Space:
 
     def _remove(self, member: Member) -> None:
         # Messages that were decided while it was connected are still for it.
-        self._outbox.flush()
+        self.outbox.flush()
         self.members.remove(member)
         self.metrics.connected(len(self.members))
 
     # -- waiting ----------------------------------------------------------------------------------
-
-    def then(self, action: Callable[[], None]) -> None:
-        """Call ``action`` when every message so far has been handed to its connections."""
-        self._outbox.then(action)
-
-    def when_recorded(self, action: Callable[[], None]) -> None:
-        """The same, and not before everything that has happened so far is recorded."""
-        self._outbox.when_recorded(action)
 
     async def committed(self) -> bool:
         """Wait until everything so far is as durable as was asked for. Returns False where the journal cannot be
@@ -501,7 +499,7 @@ class Space:
         if left := self.refusals.floods.finish_all():
             log.error("%s: %d refusals could not be recorded", self.id, left)
         self._deadline.cancel()
-        self._outbox.flush()
+        self.outbox.flush()
 
 
 def _out_of_order(state: SpaceState, record: Record | FrameBlock) -> RuntimeError:

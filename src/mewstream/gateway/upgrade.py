@@ -147,7 +147,7 @@ class _WebSocket(WSProtocol):  # type: ignore[misc]
         super().buffer_updated(size)
         self._turns.has_read(self)
         listener: WebSocketMember = self.listener
-        if self.transport.is_close_frame_sent and listener.outbound.is_open:
+        if self.transport.is_close_frame_sent and listener.outbound.ending is None:
             # picows would parse the malformed frame again with every byte that follows it.
             self._is_discarding = True
             listener.closed_by_parser(self.transport.close_handshake.sent.code)

@@ -18,8 +18,7 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
 from mewstream.gateway.fanout import Parcel
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, parse_join
-from mewstream.gateway.membership import Member
-from mewstream.gateway.outbound import CLOSE_TIMEOUT, Outbound
+from mewstream.gateway.outbound import CLOSE_TIMEOUT, Ending, Outbound
 from mewstream.gateway.replay import Backlog, CannotResume
 from mewstream.gateway.space import Newcomer, Space
 from mewstream.io.reading import Reading
@@ -100,7 +99,6 @@ class WebSocketMember(WSListener):
         self._run_head = b""
         self._run_kind: WSMsgType | None = None
         self._run_opcode = 0
-        self._held_writers: list[Member] = []
         self._join_timer: asyncio.TimerHandle | None = None
 
     def _advance(self, state: ConnectionState) -> None:
@@ -127,8 +125,8 @@ class WebSocketMember(WSListener):
         if self.space is None:
             end()
             return
-        self.space.then(end)
-        if self.outbound.is_open:
+        self.space.outbox.then(end)
+        if self.outbound.ending is None:
             self._gateway.loop.call_later(CLOSE_TIMEOUT, end)
 
     def hold_reading(self, why: object) -> None:
@@ -139,25 +137,9 @@ class WebSocketMember(WSListener):
 
     # -- callbacks of the outbound side -----------------------------------------------------------
 
-    def hold_writers(self, outbound: Outbound, writers: set[str]) -> None:
-        if self.space is not None:
-            self._held_writers = self.space.back_pressure.hold_writers(self, writers)
-
-    def release_writers(self, outbound: Outbound) -> None:
-        for member in self._held_writers:
-            member.release_reading(self)
-        self._held_writers = []
-
-    def fell_behind(self, outbound: Outbound) -> None:
-        if self.space is not None:
-            self.space.back_pressure.fell_behind(self)
-
-    def are_many_behind(self) -> bool:
-        return self.space is not None and self.space.back_pressure.are_many_behind()
-
-    def caught_up(self, outbound: Outbound) -> None:
-        if self.space is not None and outbound.drops:
-            self.space.report_drops(self.participant, outbound.drops)
+    def _caught_up(self) -> None:
+        if self.space is not None and self.outbound.drops:
+            self.space.report_drops(self.participant, self.outbound.drops)
 
     def _closed_by_us(self, reason: CloseReason) -> None:
         self._advance(ConnectionState.CLOSING)
@@ -171,8 +153,8 @@ class WebSocketMember(WSListener):
         loop = self._gateway.loop
         self.outbound = Outbound(loop, transport, Delivery())
         self.push = self.outbound.push
-        self.outbound.watcher = self
         self.outbound.on_close = self._closed_by_us
+        self.outbound.on_caught_up = self._caught_up
         self.reading = Reading(loop, transport.underlying_transport)
         self._gateway.connected(self)
         self._join_timer = loop.call_later(self._gateway.config.join_timeout, self._join_timed_out)
@@ -185,7 +167,7 @@ class WebSocketMember(WSListener):
         self.outbound.lost()
         self._gateway.disconnected(self)
         # Without these references there is no cycle, and the memory is free at once.
-        self.outbound.watcher = self.outbound.on_close = None
+        self.outbound.on_caught_up = self.outbound.on_close = None
         self._in_order(self._lost)
 
     def _lost(self) -> None:
@@ -201,7 +183,7 @@ class WebSocketMember(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
         if self.state >= _CLOSING:
-            if kind == WSMsgType.CLOSE and self.outbound.close_reason is not None:
+            if kind == WSMsgType.CLOSE and self.outbound.ending is Ending.CLOSED:
                 transport.underlying_transport.close()  # the peer has answered our close
             return
         self.heard = True
@@ -307,14 +289,14 @@ class WebSocketMember(WSListener):
             return
         waits, self._recorded_ping = self._recorded_ping, payload
         if waits is None:
-            self.space.when_recorded(partial(self._recorded, payload))
+            self.space.outbox.when_recorded(partial(self._recorded, payload))
 
     def _recorded(self, payload: bytes) -> None:
         self.outbound.pong(payload)
         newer, self._recorded_ping = self._recorded_ping, None
         if newer is not None and newer is not payload and self.space is not None:
             self._recorded_ping = newer
-            self.space.when_recorded(partial(self._recorded, newer))
+            self.space.outbox.when_recorded(partial(self._recorded, newer))
 
     def _closed_by_peer(self, payload: bytes) -> None:
         """Answer the close of the peer, behind everything that was decided before it."""
@@ -388,6 +370,7 @@ class WebSocketMember(WSListener):
         refusal = space.join(self, backlog)
         if refusal is None:
             self.space = space
+            self.outbound.back_pressure = space.back_pressure
             self._advance(ConnectionState.JOINED)
         else:
             self._refuse_and_close(refusal.flaw, refusal.reason)
@@ -447,6 +430,7 @@ class WebSocketMember(WSListener):
         if space is not None:
             space.leave(self, heir=self._gateway.heir_of(space, self.participant))
             self.space = None
+            self.outbound.back_pressure = None
             space.report_drops(self.participant, self.outbound.drops)
 
     # -- messages ---------------------------------------------------------------------------------
@@ -482,19 +466,31 @@ class WebSocketMember(WSListener):
         space = self.space
         if space is None:
             self._first_message(message)
-        elif message[:1] == b"#" and not self._throttle.watches_frames and not self._backlog:
-            self._begin_run(space, opcode, message)
+        elif message[:1] != b"#":
+            self._in_turn(partial(self._envelope, space, message))
+        elif self._throttle.watches_frames or self._backlog:
+            self._in_turn(partial(self._begin_run, space, opcode, message))
         else:
-            self._in_turn(partial(self._carry_out, space, opcode, message))
-
-    def _carry_out(self, space: Space, opcode: int, message: bytes) -> None:
-        if message[:1] == b"#":
             self._begin_run(space, opcode, message)
-            return
+
+    def _envelope(self, space: Space, message: bytes) -> None:
         try:
             self._throttle.envelope(len(message))
-            self._envelope(space, message)
-            self._throttle.caused(space.caused_bytes)
+            request = None
+            try:
+                envelope = parse_envelope(message, max_id_bytes=space.config.limits.id_bytes)
+            except PeerError:
+                # The older form of a join has a type and no kind. It is small.
+                request = parse_join(message) if len(message) <= STRANGER_MESSAGE_BYTES else None
+                if request is None:
+                    raise
+            if request is None and envelope.kind == kinds.JOIN:
+                request = parse_join(message) or JoinRequest()
+            if request is not None:
+                self._join_again(space, request)
+            else:
+                space.envelope(self.participant, envelope)
+            self._throttle.caused(space.broadcast.caused_bytes)
         except PeerError as flaw:
             space.refuse(self.participant, "", flaw, message)
 
@@ -524,21 +520,6 @@ class WebSocketMember(WSListener):
     def _send_frames(self, stream: str, data: Sequence[bytes], opcode: int) -> None:
         if self.space is not None and (left := self.space.frames(self, stream, data, opcode)):
             self._wait(partial(self._send_frames, stream, left, opcode), first=True)
-
-    def _envelope(self, space: Space, message: bytes) -> None:
-        try:
-            envelope = parse_envelope(message, max_id_bytes=space.config.limits.id_bytes)
-        except PeerError:
-            # The older form of a join has a type and no kind. It is small.
-            request = parse_join(message) if len(message) <= STRANGER_MESSAGE_BYTES else None
-            if request is None:
-                raise
-            self._join_again(space, request)
-            return
-        if envelope.kind == kinds.JOIN:
-            self._join_again(space, parse_join(message) or JoinRequest())
-        else:
-            space.envelope(self.participant, envelope)
 
     def _refuse_and_close(self, flaw: PeerError, reason: CloseReason) -> None:
         if self.space is not None:

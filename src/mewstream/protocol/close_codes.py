@@ -65,7 +65,7 @@ class CloseReason(Enum):
     INVALID_TEXT = Close(1007, 1007, "a text message that is not UTF-8")
     TOO_BIG = Close(1009, 1009, "the message is larger than this gateway takes")
     BAD_FRAMING = Close(1002, 1002, "fragments out of order, or reserved bits")
-    INTERNAL_ERROR = Close(1011, 1011, "an error of the gateway's own")
+    INTERNAL_ERROR = Close(1011, 1011, "an internal error of the gateway")
 
     @property
     def may_reconnect(self) -> bool:

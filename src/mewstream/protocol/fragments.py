@@ -20,18 +20,15 @@ class FragmentError(Exception):
 class Assembler:
     """Puts the fragments of one connection together, one message at a time."""
 
-    __slots__ = ("_buffer", "_opcode", "_text")
+    __slots__ = ("_buffer", "_opcode", "_text", "is_open")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         """One buffer and no list of fragments: a peer that sends a byte at a time must not cost an object each."""
         self._opcode = CONTINUATION
         self._text: codecs.IncrementalDecoder | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a message has begun and not ended."""
-        return self._opcode != CONTINUATION
+        self.is_open = False
+        """A message has begun and not ended."""
 
     def add(self, opcode: int, fin: bool, payload: bytes, max_bytes: int) -> tuple[int, bytes] | None:
         """Take the next fragment.
@@ -44,6 +41,7 @@ class Assembler:
         if (opcode == CONTINUATION) != self.is_open:
             raise FragmentError("a new message inside a fragmented one" if opcode else "a continuation of nothing")
         if opcode:
+            self.is_open = True
             self._opcode = opcode
             self._text = _Utf8() if opcode == TEXT else None
         if len(self._buffer) + len(payload) > max_bytes:
@@ -54,5 +52,6 @@ class Assembler:
         if not fin:
             return None
         whole = self._opcode, bytes(self._buffer)
-        self._buffer, self._opcode, self._text = bytearray(), CONTINUATION, None
+        self.is_open = False
+        self._buffer, self._text = bytearray(), None
         return whole

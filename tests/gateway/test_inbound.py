@@ -84,9 +84,9 @@ class TestThrottle:
     def test_over_a_socket_reading_pauses(self, loop: ManualLoop, transport: FakeTransport) -> None:
         throttle = Throttle(loop.as_loop, Reading(loop.as_loop, as_asyncio(transport)), self.LIMITS, caused=None)
         assert throttle.watches_frames
-        throttle.frames(100, 500)
+        throttle.charge(500, frames=100)
         assert not transport.is_paused
-        throttle.frames(50, 100)
+        throttle.charge(100, frames=50)
         assert transport.is_paused
         loop.advance(0.4)
         assert transport.is_paused
@@ -96,10 +96,10 @@ class TestThrottle:
     def test_frames_that_came_together_cost_what_each_costs(self, loop: ManualLoop) -> None:
         together, singly = FakeTransport(), FakeTransport()
         throttle = Throttle(loop.as_loop, Reading(loop.as_loop, as_asyncio(together)), self.LIMITS, caused=None)
-        throttle.frames(120, 1200)
+        throttle.charge(1200, frames=120)
         throttle = Throttle(loop.as_loop, Reading(loop.as_loop, as_asyncio(singly)), self.LIMITS, caused=None)
         for _ in range(120):
-            throttle.frames(1, 10)
+            throttle.charge(10, frames=1)
         for seconds in (0.15, 0.1):
             assert together.is_paused and singly.is_paused
             loop.advance(seconds)
@@ -108,10 +108,10 @@ class TestThrottle:
     def test_over_http_the_sender_is_told_and_charged_nothing(self, loop: ManualLoop) -> None:
         throttle = Throttle(loop.as_loop, None, self.LIMITS, caused=None)
         for _ in range(10):
-            throttle.envelope(10)
+            throttle.charge(10)
         for _ in range(3):
             with pytest.raises(LimitExceeded) as refused:
-                throttle.envelope(10)
+                throttle.charge(10)
             assert refused.value.details == {"limit": "envelopes_per_second", "retry_after": 0.1}
 
     def test_what_was_caused_is_owed(self, loop: ManualLoop, transport: FakeTransport) -> None:
@@ -126,5 +126,5 @@ class TestThrottle:
         none = Limits(envelopes_per_second=0, caused_bytes_per_second=0)
         throttle = Throttle(loop.as_loop, None, none, caused=None)
         for _ in range(100_000):
-            throttle.envelope(1 << 20)
+            throttle.charge(1 << 20)
         assert not throttle.watches_frames and throttle.seconds_owed() == 0.0

@@ -32,7 +32,8 @@ class Deadline:
         """Wake the space at ``due``; None if nothing falls due."""
         if due == self.due and self._timer is not None:
             return
-        self.cancel()
+        if self._timer is not None:
+            self.cancel()
         self.due = math.inf if due is None else due
         if due is not None:
             delay = min(max(0.0, (due - self._now()) / SECOND), LONGEST_SLEEP)

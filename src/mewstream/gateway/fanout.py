@@ -265,15 +265,11 @@ class Outbox:
             return
         self._held.append((has_control, action))
         if not self._is_asking:
-            self._ask()
-
-    def _ask(self) -> None:
-        """Ask the gate once for everything that waits now. It may answer at once."""
-        self._is_asking = True
-        self._gate(partial(self._opened, len(self._held)))
+            self._opened(0)
 
     def _opened(self, covered: int) -> None:
-        """Do what the answer of the gate covers, and whatever follows it without control messages."""
+        """Do what an answer of the gate covers, and whatever follows it without control messages. Then ask once for
+        everything that waits."""
         while self._held and (covered > 0 or not self._held[0][0]):
             covered -= 1
             _, action = self._held.popleft()
@@ -282,9 +278,9 @@ class Outbox:
             except Exception:
                 # An endpoint that fails must not keep the others waiting for ever.
                 log.exception("internal error in a fan-out")
-        self._is_asking = False
+        self._is_asking = bool(self._held)
         if self._held:
-            self._ask()
+            self._gate(partial(self._opened, len(self._held)))
 
 
 def _distribute(parcels: list[Parcel], is_mixed: bool) -> None:

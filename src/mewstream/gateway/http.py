@@ -130,7 +130,7 @@ class HttpApi:
         space, participant = request.caller
         body = request.body
         throttle = self._throttle(space, participant)
-        throttle.envelope(len(body))
+        throttle.charge(len(body))
         output_log = self._gateway.output_log(space, participant)
         if output_log is not None and not space.state.is_connected(participant):
             refused = space.join(output_log)

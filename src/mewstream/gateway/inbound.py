@@ -110,9 +110,6 @@ class Throttle:
         self._bytes = _rate("bytes_per_second", limits.bytes_per_second, now)
         self.watches_frames = self._frames is not None or self._bytes is not None
 
-    def envelope(self, size: int) -> None:
-        self._take((self._envelopes, 1), (self._bytes, size), (self._caused, 0))
-
     def caused(self, size: int) -> None:
         """Charge for the messages that the last envelope caused, beyond itself."""
         if self._caused is not None:
@@ -123,11 +120,11 @@ class Throttle:
         read may bring hundreds of envelopes that each cause much."""
         return 0.0 if self._caused is None else self._caused.wait_for(0, self._loop.time())
 
-    def frames(self, count: int, size: int) -> None:
-        """``size`` is that of all of them."""
-        self._take((self._frames, count), (self._bytes, size))
-
-    def _take(self, *charges: tuple[Rate | None, float]) -> None:
+    def charge(self, size: int, *, frames: int = 0) -> None:
+        """Charge for an envelope, or for a number of frames, of ``size`` bytes in all."""
+        charges = [(self._envelopes, 1), (self._bytes, size), (self._caused, 0)]
+        if frames:
+            charges = [(self._frames, frames), (self._bytes, size)]
         now = self._loop.time()
         if self._reading is None:
             for rate, amount in charges:

@@ -206,7 +206,7 @@ class WebSocketMember(WSListener):
             self._wait(partial(self._take, kind, frame.fin, reserved, frame.get_payload_as_bytes()))
             return
         self._take(kind, frame.fin, reserved, frame.get_payload_as_bytes())
-        if frame.last_in_buffer:
+        if self._run and frame.last_in_buffer:
             self._end_run()
 
     def _take(self, kind: WSMsgType, fin: bool, has_reserved_bits: bool, payload: bytes) -> None:
@@ -475,7 +475,7 @@ class WebSocketMember(WSListener):
 
     def _envelope(self, space: Space, message: bytes) -> None:
         try:
-            self._throttle.envelope(len(message))
+            self._throttle.charge(len(message))
             request = None
             try:
                 envelope = parse_envelope(message, max_id_bytes=space.config.limits.id_bytes)
@@ -513,7 +513,7 @@ class WebSocketMember(WSListener):
             return
         messages, self._run = self._run, []
         if self._throttle.watches_frames:
-            self._throttle.frames(len(messages), sum(map(len, messages)))
+            self._throttle.charge(sum(map(len, messages)), frames=len(messages))
         start = len(self._run_head)
         self._send_frames(self._run_stream, [message[start:] for message in messages], self._run_opcode)
 

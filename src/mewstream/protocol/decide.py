@@ -263,7 +263,7 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
             f"from is {envelope.sender[:40]!r}, but this connection is {sender!r}: leave from out or use that",
             expected_from=sender,
         )
-    if kinds.is_reserved(kind):
+    if kind in kinds.RESERVED or kind.startswith("system/"):
         raise ReservedKind(f"{kind} is reserved for the gateway", attempted_kind=kind)
     if len(envelope.payload_raw) > LARGE_PAYLOAD:
         _check_large(ledger, sender, envelope)
@@ -276,7 +276,7 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if sender in ledger.state.shut_down and kind not in kinds.AFTER_SHUTDOWN:
         allowed = " and ".join(sorted(kinds.AFTER_SHUTDOWN))
         raise InvalidOperation(f"you were shut down: until you join again, only {allowed} are accepted", shut_down=True)
-    if kind not in kinds.WHILE_PAUSED and ledger.state.is_paused(sender, ledger.now):
+    if ledger.state.paused and kind not in kinds.WHILE_PAUSED and ledger.state.is_paused(sender, ledger.now):
         raise InvalidOperation(
             f"you are paused: until you are resumed, only {', '.join(sorted(kinds.WHILE_PAUSED))} are accepted"
         )

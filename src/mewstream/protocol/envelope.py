@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,8 +20,10 @@ from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
 from mewstream.protocol.identifiers import byte_length, describe
 from mewstream.protocol.times import parse_rfc3339
 
+#: Compact JSON, as everything on the wire and in the logs.
+encode_json: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_encode = msgspec.json.Encoder().encode
 _compact = msgspec.json.format
 
 _KNOWN = frozenset({"protocol", "id", "ts", "from", "to", "kind", "correlation_id", "context", "payload"})
@@ -91,7 +94,7 @@ class Envelope(msgspec.Struct):
             decode_json(self.payload_raw, "payload")
         fields["payload"] = msgspec.Raw(self.payload_raw) if self.payload_decoded is None else self.payload_decoded
         fields.update(self.extra)
-        return _encode(fields)
+        return encode_json(fields)
 
 
 def parse_envelope(data: bytes, *, max_id_bytes: int) -> Envelope:
@@ -110,7 +113,8 @@ def parse_envelope(data: bytes, *, max_id_bytes: int) -> Envelope:
         raise ValidationFailed("the JSON is nested too deeply") from None
 
     try:
-        _check_depth(data)
+        if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _is_deeper(_brackets(data), MAX_DEPTH):
+            raise ValidationFailed(f"the JSON is nested more than {MAX_DEPTH} levels deep")
         return _check_fields(fields, max_id_bytes)
     except PeerError as flaw:
         with contextlib.suppress(PeerError):
@@ -144,21 +148,12 @@ def _check_fields(fields: dict[str, msgspec.Raw], max_id_bytes: int) -> Envelope
         payload_raw=payload_raw,
         extra={key: value for key, value in fields.items() if key not in _KNOWN and key not in _DROPPED},
     )
-    envelope.digest = _digest(envelope)
-    return envelope
-
-
-def _digest(envelope: Envelope) -> int:
     head: tuple[Any, ...] = (envelope.kind, envelope.sender, envelope.to, envelope.correlation_id)
     if envelope.context is not None or envelope.extra:
-        # Only where there is one: the digests of most messages are in journals that were written without it.
+        # Only if there are any, because journals hold digests of messages without them.
         head += (envelope.context, envelope.extra)
-    return zlib.crc32(envelope.payload_raw, zlib.crc32(_encode(head)))
-
-
-def _check_depth(data: bytes) -> None:
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _is_deeper(_brackets(data), MAX_DEPTH):
-        raise ValidationFailed(f"the JSON is nested more than {MAX_DEPTH} levels deep")
+    envelope.digest = zlib.crc32(envelope.payload_raw, zlib.crc32(encode_json(head)))
+    return envelope
 
 
 def _brackets(data: bytes) -> bytes:
@@ -235,8 +230,3 @@ def decode_json(raw: bytes, what: str) -> Any:
         raise ValidationFailed(f"{what} is not valid JSON: {flaw}", field=what) from None
     except RecursionError:
         raise ValidationFailed(f"{what} is nested too deeply", field=what) from None
-
-
-def encode_json(value: Any) -> bytes:
-    """Compact JSON, as everything on the wire and in the logs."""
-    return _encode(value)

@@ -105,7 +105,3 @@ WHILE_PAUSED = frozenset(
 
 #: What a participant may still send after it was shut down: that it knows (spec 3.9.10).
 AFTER_SHUTDOWN = frozenset({CHAT_ACKNOWLEDGE, STATUS})
-
-
-def is_reserved(kind: str) -> bool:
-    return kind in RESERVED or kind.startswith("system/")

@@ -105,7 +105,7 @@ def with_seq(envelope: bytes, seq: int) -> bytes:
 
 
 def private_to(record: Record) -> str | None:
-    """The one participant whom a record's message is for; None where it is for everyone."""
+    """The one participant whom a record's message is for; None if it is for everyone."""
     match record:
         case Refused(sender=sender):
             return sender
@@ -131,8 +131,7 @@ def visible_to(record: Record, participant: str) -> bool:
             # A set that was not looked up yet must not become everyone.
             return record.readers_seq is None
         return participant in record.readers
-    private = private_to(record)
-    return excluded_from(record) != participant and (private is None or private == participant)
+    return private_to(record) in (None, participant) and excluded_from(record) != participant
 
 
 def _joined(space: str, record: Joined) -> Message | None:

@@ -20,7 +20,7 @@ from mewstream.protocol.records import (
     WriteRevoked,
 )
 from mewstream.protocol.state import SpaceState, Stream
-from mewstream.protocol.stream_rules import accept_for_stream, check_ownable, permitted_stream
+from mewstream.protocol.stream_rules import check_ownable, name_stream, permitted_stream
 from mewstream.protocol.timers import Timer
 from mewstream.protocol.times import parse_rfc3339, rfc3339
 
@@ -29,7 +29,8 @@ from mewstream.protocol.times import parse_rfc3339, rfc3339
 
 def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
-    participant = _participant(state, payload)
+    participant = required_id(payload, "participant_id", max_bytes=state.limits.id_bytes)
+    optional_text(payload, "reason")
     expires_at, max_frames, conditions = _conditions(payload.get("conditions"))
     stream = permitted_stream(ledger, sender, envelope)
     if participant == stream.owner and conditions is not None:
@@ -96,7 +97,8 @@ def _conditions(value: Any) -> tuple[int | None, int | None, dict[str, Any] | No
 
 
 def _revoke_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    participant = _participant(ledger.state, envelope.payload)
+    participant = required_id(envelope.payload, "participant_id", max_bytes=ledger.state.limits.id_bytes)
+    optional_text(envelope.payload, "reason")
     stream = permitted_stream(ledger, sender, envelope)
     if participant == stream.owner:
         raise InvalidOperation(
@@ -110,7 +112,8 @@ def _revoke_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 def _transfer(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
-    new_owner = _participant(state, payload, "new_owner")
+    new_owner = required_id(payload, "new_owner", max_bytes=state.limits.id_bytes)
+    optional_text(payload, "reason")
     retain = payload.get("retain_write", False)
     if not isinstance(retain, bool):
         raise ValidationFailed("payload.retain_write must be true or false", field="retain_write")
@@ -142,7 +145,8 @@ def _writers_after_transfer(stream: Stream, new_owner: str, *, retain: bool) -> 
 
 def _grant_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state = ledger.state
-    participant = _participant(state, envelope.payload)
+    participant = required_id(envelope.payload, "participant_id", max_bytes=state.limits.id_bytes)
+    optional_text(envelope.payload, "reason")
     stream = permitted_stream(ledger, sender, envelope)
     # Without a set everyone reads already; a grant never takes reading away from the others.
     readers = None if stream.readers is None else list(dict.fromkeys([*stream.readers, participant]))
@@ -157,7 +161,8 @@ def _grant_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _revoke_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    participant = _participant(ledger.state, envelope.payload)
+    participant = required_id(envelope.payload, "participant_id", max_bytes=ledger.state.limits.id_bytes)
+    optional_text(envelope.payload, "reason")
     stream = permitted_stream(ledger, sender, envelope)
     # Where everyone reads, taking one out makes a set of the others who are present now.
     readers = ledger.state.participants if stream.readers is None else stream.readers
@@ -165,18 +170,12 @@ def _revoke_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     _change_right(ledger, sender, envelope, stream, ReadRevoked, participant=participant, authorized_readers=others)
 
 
-def _participant(state: SpaceState, payload: dict[str, Any], key: str = "participant_id") -> str:
-    """The participant whose right changes. The reason beside it must be text, too."""
-    participant = required_id(payload, key, max_bytes=state.limits.id_bytes)
-    optional_text(payload, "reason")
-    return participant
-
-
 def _change_right(
     ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, record: type[Record], **fields: Any
 ) -> None:
     """Accept an envelope, and record the change of rights that it asks for."""
-    accepted = accept_for_stream(ledger, sender, envelope, stream)
+    name_stream(ledger.state.id, envelope, stream, nested=False)
+    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
     ledger.write(
         record,
         accepted.seq,

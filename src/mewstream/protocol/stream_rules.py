@@ -23,7 +23,6 @@ from mewstream.protocol.identifiers import byte_length, describe, id_list, is_va
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.policy import Limits, OnSlow, OwnerLeave, Validate
 from mewstream.protocol.records import (
-    EnvelopeAccepted,
     StreamEnded,
     StreamOpened,
     StreamPolicy,
@@ -94,9 +93,12 @@ def permitted_stream(ledger: Ledger, sender: str, envelope: Envelope) -> Stream:
 def check_transition(
     state: SpaceState, stream: Stream, event: str, sender: str, payload: dict[str, Any] | None = None
 ) -> None:
-    """Check the sender's right, then whether the event is valid now. Raises what the table says."""
+    """Check the sender's right, then whether the event is valid now. Raises what the table says.
+
+    A right on the stream stands above all capabilities (decision 2)."""
     who = table.WHO[event]
-    if not _may(state, stream, who, event, sender, payload or {}):
+    may = sender in stream.writers if who is Who.WRITER else sender == stream.owner
+    if not may and not (who is Who.OWNER_OR_MANAGER and _manages(state, stream, event, sender, payload or {})):
         what = f"write to {stream.id}" if who is Who.WRITER else f"send {event} for {stream.id}"
         raise BY_CODE[table.REFUSAL[event]](f"you may not {what}: that takes {who}", stream_id=stream.id)
     if (event, stream.status) not in table.BY_EVENT_AND_STATE:
@@ -108,15 +110,8 @@ def check_transition(
         )
 
 
-def _may(state: SpaceState, stream: Stream, who: Who, event: str, sender: str, payload: dict[str, Any]) -> bool:
-    """A right on the stream stands above all capabilities (decision 2). Whoever manages the streams of others does so
-    by a capability, and there a denial of the kind wins."""
-    if who is Who.WRITER:
-        return sender in stream.writers
-    if sender == stream.owner:
-        return True
-    if who is not Who.OWNER_OR_MANAGER:
-        return False
+def _manages(state: SpaceState, stream: Stream, event: str, sender: str, payload: dict[str, Any]) -> bool:
+    """Whether a capability lets the sender manage this stream of another, and no denial of the kind forbids it."""
     held = state.capabilities(sender)
     # By its id, however the message names it: what is denied for one stream is denied under its alias too.
     judged = {**payload, "stream_id": stream.id}
@@ -157,14 +152,6 @@ def name_stream(space: str, envelope: Envelope, stream: Stream, *, nested: bool)
             envelope.context = names["namespace"]
     if not nested or "stream_id" in payload:
         payload["stream_id"] = stream.id
-
-
-def accept_for_stream(
-    ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, *, nested: bool = False
-) -> EnvelopeAccepted:
-    """Accept an envelope that acts on a stream. It is relayed with the canonical names of that stream."""
-    name_stream(ledger.state.id, envelope, stream, nested=nested)
-    return ledger.accept(sender, envelope, stream_id=stream.id)
 
 
 # -- opening --------------------------------------------------------------------------------------
@@ -336,7 +323,8 @@ def _start(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if start_ts is not None and (not isinstance(start_ts, str) or parse_rfc3339(start_ts) is None):
         raise ValidationFailed("payload.start_ts must be an RFC 3339 time", field="start_ts")
     stream = permitted_stream(ledger, sender, envelope)
-    accepted = accept_for_stream(ledger, sender, envelope, stream, nested=True)
+    name_stream(ledger.state.id, envelope, stream, nested=True)
+    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
     ledger.write(StreamStarted, accepted.seq, stream_id=stream.id, by=sender)
 
 
@@ -384,7 +372,8 @@ def _stream_by_correlation(state: SpaceState, sender: str, envelope: Envelope) -
 
 def _end(ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, how: str) -> None:
     payload = envelope.payload
-    accepted = accept_for_stream(ledger, sender, envelope, stream, nested=how != "closed")
+    name_stream(ledger.state.id, envelope, stream, nested=how != "closed")
+    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
     ledger.write(
         StreamEnded,
         accepted.seq,

@@ -7,8 +7,10 @@ import resource
 import struct
 
 import pytest
+from picows import WSProtocolError
 from raw_socket import CLOSE, TEXT, RawSocket, text, ws_frame
 
+from mewstream.gateway.upgrade import _picows_log
 from support import TIMEOUT, GatewayProcess, joined, running_gateway, space_config
 
 #: What a peer sends last, and then neither reads nor goes.
@@ -82,3 +84,24 @@ async def test_while_the_journal_cannot_be_written(last: bytes, code: int) -> No
             await raw.send(last)
             assert (await raw.read_to_close())[1] == code
             resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+async def test_malformed_frames_do_not_fill_the_log() -> None:
+    with running_gateway(space_config("ann", "bob")) as gateway:
+        for _ in range(20):
+            async with await RawSocket.joined(gateway.port, "ann") as raw:
+                await raw.send(b"\x83\x80\x00\x00\x00\x00")  # opcode 3 is reserved
+                frame = await raw.read_frame()
+                while frame is not None and frame.opcode != CLOSE:
+                    frame = await raw.read_frame()
+                assert frame is not None
+        assert "parser" not in gateway.log.read_text()
+
+
+def test_errors_of_the_gateway_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    for error in (WSProtocolError(1002, "the peer's"), ValueError("the gateway's")):
+        try:
+            raise error
+        except Exception:
+            _picows_log.error("caused by %s", error)
+    assert [each.getMessage() for each in caplog.records] == ["caused by the gateway's"]

@@ -6,10 +6,12 @@ import math
 import time
 from typing import Any
 
+import msgspec
+
 import mewstream
 from mewstream.gateway.gateway import Gateway
 from mewstream.gateway.http_message import HttpError, Request, Response
-from mewstream.gateway.http_routes import Routes
+from mewstream.gateway.http_routes import Route, Routes
 from mewstream.gateway.identity import token_from_headers
 from mewstream.gateway.inbound import Throttle
 from mewstream.gateway.listing import HTTP_PAGE_BYTES, entry_limit, participant_page, stream_page
@@ -34,7 +36,6 @@ from mewstream.protocol.records import (
     WriteRevoked,
 )
 from mewstream.protocol.render import render
-from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import SECOND, parse_rfc3339, rfc3339
 from mewstream.protocol.utf8 import is_utf8
 
@@ -58,14 +59,15 @@ class HttpApi:
         self._gateway = gateway
         self._unsent = unsent
         self._throttles: dict[tuple[str, str], Throttle] = {}
-        self.routes = routes = Routes()
-        # Whoever watches the gateway must not be the first to hear nothing more of it.
-        routes.add("GET", "/health", self.health, patience=math.inf)
-        routes.add("GET", "/metrics", self.metrics, patience=2.0)
-        routes.add("GET", "/participants", self.participants)
-        routes.add("GET", "/streams", self.streams)
-        routes.add("POST", "/participants/{id}/messages", self.post_message, body_limit=self._may_post)
-        routes.add("GET", "/participants/{id}/messages", self.get_messages)
+        self.routes = Routes(
+            # Monitoring must still work while much is unsent.
+            Route("GET", "/health", self.health, patience=math.inf),
+            Route("GET", "/metrics", self.metrics, patience=2.0),
+            Route("GET", "/participants", self.participants),
+            Route("GET", "/streams", self.streams),
+            Route("POST", "/participants/{id}/messages", self.post_message, body_limit=self._may_post),
+            Route("GET", "/participants/{id}/messages", self.get_messages),
+        )
 
     # -- routes -----------------------------------------------------------------------------------
 
@@ -89,40 +91,44 @@ class HttpApi:
 
     async def participants(self, request: Request) -> Response:
         space, participant = self._authenticate(request)
-        request.promise = self._unsent.promise(space.id, participant, HTTP_PAGE_BYTES)
-        return await self._gateway.work.run((space.id, participant), lambda: self._participants(request, space.state))
+        state = space.state
 
-    def _participants(self, request: Request, state: SpaceState) -> Response:
-        page = participant_page(
-            {*state.roster, *state.participants},
-            request.query.get("after"),
-            entry_limit(request.query.get("limit")),
-            HTTP_PAGE_BYTES,
-            lambda id: encode_json(
+        def describe(id: str) -> bytes:
+            return encode_json(
                 {"id": id, "connected": state.is_connected(id), "capabilities": state.effective_capabilities(id)}
-            ),
-        )
-        return _listing(b"{", "participants", *page)
+            )
+
+        def page() -> Response:
+            ids = {*state.roster, *state.participants}
+            limit = entry_limit(request.query.get("limit"))
+            found = participant_page(ids, request.query.get("after"), limit, HTTP_PAGE_BYTES, describe)
+            return _listing(b"{", "participants", *found)
+
+        request.reservation = self._unsent.reserve_large((space.id, participant), HTTP_PAGE_BYTES)
+        return await self._gateway.work.run((space.id, participant), page)
 
     async def streams(self, request: Request) -> Response:
-        """The streams as a welcome would show them, for those who want to look without joining."""
+        """The streams as a welcome describes them, for clients that have not joined."""
         space, participant = self._authenticate(request)
-        request.promise = self._unsent.promise(space.id, participant, HTTP_PAGE_BYTES)
-        return await self._gateway.work.run((space.id, participant), lambda: self._streams(request, space.state))
+        state = space.state
 
-    def _streams(self, request: Request, state: SpaceState) -> Response:
-        page = stream_page(
-            state,
-            request.query.get("after"),
-            entry_limit(request.query.get("limit")),
-            HTTP_PAGE_BYTES,
-            lambda stream: encode_json(state.describe_stream(stream)),
-        )
-        head = encode_json({"epoch": state.epoch, "seq": state.seq})[:-1] + b","
-        return _listing(head, "streams", *page)
+        def page() -> Response:
+            limit = entry_limit(request.query.get("limit"))
+            found = stream_page(
+                state,
+                request.query.get("after"),
+                limit,
+                HTTP_PAGE_BYTES,
+                lambda stream: encode_json(state.describe_stream(stream)),
+            )
+            head = encode_json({"epoch": state.epoch, "seq": state.seq})[:-1] + b","
+            return _listing(head, "streams", *found)
+
+        request.reservation = self._unsent.reserve_large((space.id, participant), HTTP_PAGE_BYTES)
+        return await self._gateway.work.run((space.id, participant), page)
 
     def _may_post(self, request: Request) -> int:
-        """Judged before the body is read."""
+        """Authenticate a request before its body is read. Returns how large the body may be."""
         request.caller = space, _ = self._authenticate(request, request.params["id"])
         return space.config.limits.message_bytes
 
@@ -145,7 +151,7 @@ class HttpApi:
             return decision
 
         decision = await self._gateway.work.run((space.id, participant), post)
-        # A refusal that was only counted has done nothing, and that needs no record.
+        # A refusal that was only counted has changed nothing, so there is no record to wait for.
         if decision.is_recorded and not await space.committed():
             raise JournalUnavailable("this was done and cannot be recorded at the moment: ask again with the same id")
         return _answer(space, decision)
@@ -154,7 +160,7 @@ class HttpApi:
         """What was sent since ``since``: a position (``seq``) or an RFC 3339 time."""
         space, participant = self._authenticate(request, request.params["id"])
         _require_presence(space, participant)
-        request.promise = self._unsent.promise(space.id, participant, MAX_PAGE_BYTES)
+        request.reservation = self._unsent.reserve_large((space.id, participant), MAX_PAGE_BYTES)
         since = request.query.get("since", "0")
         if since.isdecimal() and len(since) < 19:
             after = int(since)
@@ -163,11 +169,11 @@ class HttpApi:
         else:
             raise ValidationFailed(f"since is {since[:40]!r}, expected a seq or an RFC 3339 time")
         messages, position = await space.messages_since(participant, after, MAX_MESSAGES)
-        _require_presence(space, participant)  # it may have been sent away while this was read
+        _require_presence(space, participant)  # it may have been removed meanwhile
         head = encode_json({"epoch": space.state.epoch, "seq": position})[:-1]
         return _listing(head + b",", "messages", messages, None)
 
-    # -- who is asking ----------------------------------------------------------------------------
+    # -- authentication ---------------------------------------------------------------------------
 
     def _authenticate(self, request: Request, claimed: str | None = None) -> tuple[Space, str]:
         presented = token_from_headers(request.credentials())
@@ -197,7 +203,7 @@ class HttpApi:
 
 
 def _require_presence(space: Space, participant: str) -> None:
-    """Who is not here is told nothing: neither who has not come yet, nor who has left or was sent away."""
+    """Only participants that are present may read messages."""
     if not space.state.is_present(participant):
         raise HttpError(403, Unauthorized("you are not in this space: join it first, messages are for those who are"))
 
@@ -224,46 +230,33 @@ def _answer(space: Space, decision: Decision) -> Response:
     return _json(_outcome(space, records))
 
 
+#: The status of an envelope that changed rights, and the fields of the record that the answer shows.
+_OUTCOMES: dict[type[Record], tuple[str, tuple[str, ...]]] = {
+    WriteGranted: ("granted", ("authorized_writers",)),
+    WriteRevoked: ("revoked", ("authorized_writers",)),
+    ReadGranted: ("granted", ("authorized_readers",)),
+    ReadRevoked: ("revoked", ("authorized_readers",)),
+    OwnershipTransferred: ("transferred", ("previous_owner", "new_owner", "authorized_writers")),
+}
+
+
 def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
     outcome: dict[str, Any] = {}
     for record in records:
         match record:
-            case EnvelopeAccepted():
+            case EnvelopeAccepted() | Frame():
                 outcome = {"id": record.id, "status": "accepted", "timestamp": rfc3339(record.ts)}
-            case Frame():
-                return {"id": record.id, "status": "accepted", "timestamp": rfc3339(record.ts)}
-            case StreamOpened():
-                return {
-                    "id": record.request_id,
-                    "status": "stream_opened",
-                    "stream_id": record.stream_id,
-                    "timestamp": rfc3339(record.ts),
-                }
-            case WriteGranted() | WriteRevoked():
-                return {
-                    "id": record.request_id,
-                    "status": "granted" if isinstance(record, WriteGranted) else "revoked",
-                    "stream_id": record.stream_id,
-                    "authorized_writers": record.authorized_writers,
-                }
-            case ReadGranted() | ReadRevoked():
-                return {
-                    "id": record.request_id,
-                    "status": "granted" if isinstance(record, ReadGranted) else "revoked",
-                    "stream_id": record.stream_id,
-                    "authorized_readers": record.authorized_readers,
-                }
-            case OwnershipTransferred():
-                return {
-                    "id": record.request_id,
-                    "status": "transferred",
-                    "stream_id": record.stream_id,
-                    "previous_owner": record.previous_owner,
-                    "new_owner": record.new_owner,
-                    "authorized_writers": record.authorized_writers,
-                }
+                if isinstance(record, Frame):
+                    return outcome
+            case StreamOpened(request_id=id, stream_id=stream_id, ts=ts):
+                return {"id": id, "status": "stream_opened", "stream_id": stream_id, "timestamp": rfc3339(ts)}
             case Invited():
                 return {"id": record.request_id, **space.invitations.answer(record)}
+        if type(record) in _OUTCOMES:
+            status, shown = _OUTCOMES[type(record)]
+            fields = msgspec.structs.asdict(record)
+            outcome = {"id": fields["request_id"], "status": status, "stream_id": fields["stream_id"]}
+            return outcome | {name: fields[name] for name in shown}
     return outcome
 
 

@@ -1,7 +1,7 @@
-"""One connection that speaks HTTP: its requests one after another, each within the same limits.
+"""One HTTP connection: it answers requests one after another, until it ends or is upgraded to WebSocket.
 
-The next request is not looked at before the answer to the last one has left our buffers, and nothing is read meanwhile:
-whoever does not take answers gets no more of them. An upgrade to WebSocket may come at any request.
+The next request is parsed when the last answer has left the gateway's buffers, and nothing is read meanwhile. So a peer
+that does not read its answers gets no more of them. Every request may ask for an upgrade.
 """
 
 from __future__ import annotations
@@ -17,49 +17,48 @@ from mewstream.gateway import upgrade
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.connections import Seat, let_go
 from mewstream.gateway.gateway import Gateway
-from mewstream.gateway.http_chunks import BodyTooLarge
 from mewstream.gateway.http_encoding import decode, encoding_of
-from mewstream.gateway.http_message import BadRequest, HttpError, Request, Response, error_answer, too_large
+from mewstream.gateway.http_message import BadRequest, HttpError, Request, Response, error_answer
 from mewstream.gateway.http_parser import RequestParser
 from mewstream.gateway.http_routes import Route, Routes
 from mewstream.gateway.inbound import Turns
-from mewstream.gateway.unsent_answers import UnsentAnswers
+from mewstream.gateway.unsent_answers import Reservation, UnsentAnswers
 from mewstream.io.reading import Reading
 from mewstream.protocol.errors import InvalidRequest, PeerError, ValidationFailed
 
 log = logging.getLogger("mewstream.gateway")
 
-#: One reading of a connection that has not upgraded.
+#: Bytes of one read.
 READ_BYTES = 32 << 10
-#: An answer is handed over in pieces of this size: over TLS it would be copied as a whole.
+#: Bytes of one write: TLS would copy a large answer as a whole.
 WRITE_BYTES = 64 << 10
-#: So much may wait to be decrypted before nothing more is read: the library's default is four times as much.
+#: Bytes that may wait to be decrypted before reading pauses. The default of the library is four times as much.
 TLS_READ_BYTES = 64 << 10
-#: Whoever sends or takes something has more time for the rest: a large body or answer may be on a slow line.
+#: A peer that sends or reads this much has another second for the rest, because its line may be slow.
 SLOWEST_BYTES_PER_SECOND = 64 << 10
-#: How long a peer that is refused may go on sending before the connection is cut. Were it cut at once, the system
-#: would throw the answer away together with what was not read.
+#: Seconds for which a peer may continue to send after its request was refused. If the connection were closed at once,
+#: the system would discard the answer together with the data that was not read.
 LINGER_SECONDS = 2.0
-#: So much is read of a body that nobody asked for.
-_PASSED_OVER = 64 << 10
+#: Bytes that are read of a body that its route does not take.
+_IGNORED_BODY_BYTES = 64 << 10
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Phase(Enum):
-    """What a connection is doing. Each phase but HANDLING has a time at which it is over."""
+    """What a connection is doing. Each phase but HANDLING has a deadline."""
 
     IDLE = "idle"
-    """Nothing of a request is here."""
+    """It waits for the first byte of a request."""
     HEAD = "head"
     BODY = "body"
     HANDLING = "handling"
     ANSWERING = "answering"
-    """An answer waits for its peer."""
+    """An answer waits until the peer reads it."""
     LINGERING = "lingering"
-    """The last answer has left; what the peer still sends is thrown away."""
+    """The last answer has left, and what the peer still sends is discarded."""
     CLOSED = "closed"
-    """Closed by us, lost, or handed over."""
+    """It is closed, lost, or handed over to WebSocket."""
 
 
 _READING = (Phase.IDLE, Phase.HEAD, Phase.BODY)
@@ -67,7 +66,7 @@ _BUSY = (Phase.HANDLING, Phase.ANSWERING)
 
 
 class Front:
-    """What all connections share."""
+    """What all HTTP connections of a gateway share."""
 
     def __init__(self, gateway: Gateway, routes: Routes, unsent: UnsentAnswers) -> None:
         self.gateway = gateway
@@ -77,7 +76,7 @@ class Front:
         self.unsent = unsent
         self.turns = Turns(gateway.loop)
         self.received = bytearray(READ_BYTES)
-        """Where every connection is read into, to be copied from at once."""
+        """The buffer that every connection reads into. What arrives is copied out of it at once."""
         self.buffer = memoryview(self.received)
         self.open: set[HttpConnection] = set()
         """The connections that have not upgraded."""
@@ -92,7 +91,7 @@ class Front:
         return HttpConnection(self, seat)
 
     def _expire(self) -> None:
-        """One timer for all: a request would otherwise set and cancel several."""
+        """End the phases whose time is over. One timer for all connections saves each request several."""
         self._timer = self.loop.call_later(self._tick, self._expire)
         now = self.loop.time()
         for connection in [each for each in self.open if each.deadline <= now]:
@@ -104,7 +103,7 @@ class Front:
             self._all_gone.set()
 
     async def close(self, seconds: float) -> None:
-        """End every connection: those that are answering may finish within so many seconds."""
+        """End every connection. Those that are answering may finish within ``seconds``."""
         for connection in list(self.open):
             connection.close()
         if self.open:
@@ -118,8 +117,8 @@ class Front:
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """The phases of one connection, until it ends or is handed over. ``_advance`` moves it on: bytes have come,
-    an answer has left, or it is its turn."""
+    """One connection. ``_advance`` continues it when data has arrived, when an answer has left, and in its next turn of
+    the event loop."""
 
     def __init__(self, front: Front, seat: Seat) -> None:
         self._front = front
@@ -132,29 +131,30 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._encoding: str | None = None
         self._body_limit = 0
         self._rest: memoryview | None = None
-        """What is left of an answer."""
-        self._small_size = 0
+        """The part of an answer that was not written yet."""
+        self._reservation: Reservation | None = None
+        """The room of the answer that is on its way."""
         self._is_last = False
-        """The connection ends with the answer that is on its way."""
+        """The connection ends after the answer that is on its way."""
         self._is_unread = False
-        """And the peer may still be sending."""
+        """The peer may still be sending the request that was answered last."""
         self._is_paused = False
         self._has_ended = False
-        """The peer sends nothing more."""
+        """The peer has sent everything (EOF)."""
         self._is_advancing = False
         self._awaits_turn = False
-        """There is more to do already, and others come first."""
+        """There is more to do, but other connections come first."""
         self._transport: asyncio.Transport
         self._reading: Reading
 
     # -- callbacks of the transport ---------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A transport of uvloop is none of asyncio's classes, only of their shape.
+        # uvloop's transports have the interface of asyncio's classes, but do not inherit from them.
         self._transport = cast(asyncio.Transport, transport)
         self._reading = Reading(self._front.loop, self._transport)
         self._is_tls = transport.get_extra_info("sslcontext") is not None
-        # So that we are told when everything has left, and at once when not.
+        # So pause_writing() is called if something could not be sent at once, and resume_writing() if everything was.
         self._transport.set_write_buffer_limits(high=1, low=0)
         if self._is_tls:
             transport.set_read_buffer_limits(high=TLS_READ_BYTES)  # type: ignore[attr-defined]
@@ -167,17 +167,17 @@ class HttpConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._phase in _READING:
             if self._phase is Phase.BODY:
-                self._has_moved(nbytes, self._front.config.body_timeout)
+                self._extend(nbytes, self._front.config.body_timeout)
             self._parser.feed(self._front.received[:nbytes])
             self._advance()
         elif self._phase in _BUSY:
-            # A further request came before this one is answered: it waits, and nothing is read beyond it.
+            # The next request arrives before this one is answered: it waits, and reading pauses.
             self._parser.feed(self._front.received[:nbytes])
             self._reading.hold(self)
 
     def eof_received(self) -> bool:
         self._has_ended = True
-        # A peer that has said all may still wait for its answer. TLS has no such thing.
+        # The peer may still wait for its answer. TLS connections cannot be half closed.
         return self._phase in _BUSY and not self._is_tls
 
     def pause_writing(self) -> None:
@@ -196,13 +196,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._seat.leave()
         self._reading.release(self)
         let_go(self._transport)
-        if not was_handling:  # else the handler still works for it
+        if not was_handling:  # otherwise _answer_later ends it, when the handler returns
             self._end_request()
 
-    # -- coming and going -------------------------------------------------------------------------
+    # -- deadlines and ends -----------------------------------------------------------------------
 
     def expire(self) -> None:
-        """The time of this phase is over."""
+        """End the phase, because its deadline has passed."""
         phase = self._phase
         self._front.gateway.metrics.http_timeouts.labels(phase.value).inc()
         if phase is Phase.IDLE:
@@ -213,13 +213,11 @@ class HttpConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def close(self) -> None:
-        """When the answer that is on its way has left; now if there is none."""
+        """Close the connection, after the answer that is on its way."""
         if self._phase in _BUSY:
             self._is_last = True
         elif self._phase is not Phase.CLOSED:
-            # A peer that does not take the end of a connection is cut off.
-            self._wait(Phase.CLOSED, LINGER_SECONDS)
-            self._transport.close()
+            self._close_transport()
 
     def abort(self) -> None:
         self._transport.abort()
@@ -228,16 +226,21 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._phase = phase
         self.deadline = self._front.loop.time() + seconds
 
-    def _has_moved(self, size: int, seconds: float) -> None:
-        """Never beyond the time that the phase had at its beginning: what a buffer of the system takes at once is no
-        sign of life."""
+    def _close_transport(self) -> None:
+        """Close the connection, and abort it in a while if the peer does not take what was written."""
+        self._wait(Phase.CLOSED, LINGER_SECONDS)
+        self._transport.close()
+
+    def _extend(self, size: int, seconds: float) -> None:
+        """Move the deadline, because ``size`` bytes were transferred, but never further than ``seconds`` from now: what
+        a system buffer takes at once is no sign that the peer is alive."""
         longer = self.deadline + size / SLOWEST_BYTES_PER_SECOND
         self.deadline = min(longer, self._front.loop.time() + seconds)
 
     # -- requests ---------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Go on as far as what is here allows."""
+        """Do everything that is possible with the data that has arrived."""
         if self._is_advancing:
             return
         self._is_advancing = True
@@ -250,7 +253,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._is_advancing = False
 
     def _await_turn(self) -> None:
-        """A connection has one request answered in a turn of the loop, however many it has sent together."""
+        """Continue in the next turn of the event loop. One request is answered in a turn, however many the peer has
+        sent together."""
         self._awaits_turn = True
         self._reading.hold(self)
         self._front.loop.call_soon(self._take_turn)
@@ -260,7 +264,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._advance()
 
     def _step(self) -> bool:
-        """One request, or a part of it. False: more must come first."""
+        """Parse the next part of a request, and answer it if it is complete. Returns False if more data must arrive."""
         if self._phase is Phase.BODY:
             return self._read_body()
         request = None if self._parser.is_empty else self._parser.next_request()
@@ -277,7 +281,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return False
 
     def _begin(self, request: Request) -> None:
-        """The head of a request is here: it is judged before anything of a body is read."""
+        """Check a request whose head is complete, before anything of its body is read."""
         if upgrade.is_wanted(request):
             self._upgrade(request)
             return
@@ -287,14 +291,14 @@ class HttpConnection(asyncio.BufferedProtocol):
             expectation = request.tokens(b"expect")
             if expectation not in ([], [b"100-continue"]):
                 raise HttpError(417, ValidationFailed("the Expect header is not known, expected 100-continue"))
-            self._body_limit = _PASSED_OVER
+            self._body_limit = _IGNORED_BODY_BYTES
             self._encoding = None
             if route.body_limit is not None:
                 self._body_limit = route.body_limit(request)
                 self._encoding = encoding_of(request)
         except Exception as error:
-            # If its body is not here, nobody knows where the next request would begin.
-            self._answer(self._failure(error), is_unread=not self._pass_over_body())
+            # If the body has not arrived, nobody knows where the next request begins.
+            self._answer(self._failure(error), is_unread=not self._skip_body())
             return
         if not request.has_body:
             self._handle(route, request)
@@ -303,11 +307,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         if expectation and request.is_http_1_1 and (request.content_length or 0) <= self._body_limit:
             self._transport.write(_CONTINUE)
 
-    def _pass_over_body(self) -> bool:
-        """The body of a request that is refused: whether it is here, and the next request can follow."""
+    def _skip_body(self) -> bool:
+        """Ignore the body of a request that is refused. Returns whether all of it has arrived."""
         try:
-            return self._parser.body(_PASSED_OVER) is not None
-        except (BadRequest, BodyTooLarge):
+            return self._parser.body(_IGNORED_BODY_BYTES) is not None
+        except BadRequest:
             return False
 
     def _read_body(self) -> bool:
@@ -325,8 +329,8 @@ class HttpConnection(asyncio.BufferedProtocol):
                     self._reading.release(self)
                 return False
             request.body = decode(body, self._encoding, self._body_limit)
-        except BodyTooLarge:
-            self._answer(too_large(self._body_limit).answer(), is_unread=True)
+        except BadRequest:
+            raise
         except HttpError as error:
             self._answer(error.answer())
         else:
@@ -357,25 +361,24 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._advance()
 
     def _failure(self, error: Exception) -> Response:
-        """Every error has the body that a socket would have been sent."""
+        """The response for an error that a handler has raised."""
         if isinstance(error, HttpError):
             return error.answer()
         if isinstance(error, PeerError):
             return error_answer(error.http_status, error)
-        where = "/".join(("", *self._route.segments)) if self._route is not None else "a request"
-        log.error("internal error in %s", where, exc_info=error)
+        log.error("internal error in %s", self._route.path if self._route else "a request", exc_info=error)
         return error_answer(500, InvalidRequest("an internal error of the gateway: its log says more"))
 
     # -- answers ----------------------------------------------------------------------------------
 
     def _refuse(self, flaw: BadRequest) -> None:
-        """There is no way back into step: nobody knows where the next request would begin."""
+        """Answer a request whose end cannot be found. The connection ends with it."""
         self._request = None
         self._answer(flaw.answer(), is_unread=True)
 
     def _answer(self, response: Response, *, is_unread: bool = False) -> None:
         request = self._request
-        if self._transport.is_closing():  # it has failed, and we are told in a moment
+        if self._transport.is_closing():  # it has failed, and connection_lost() will be called
             self._phase = Phase.CLOSED
             self._end_request()
             return
@@ -385,11 +388,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._is_unread = is_unread
         head = response.head(close=self._is_last)
         body = b"" if request is not None and request.method == "HEAD" else response.body
-        if request is not None and request.promise is not None:
-            request.promise.resize(len(body))
+        self._reservation = request.reservation if request is not None else None
+        if self._reservation is not None:
+            self._reservation.resize(len(body))
         else:
-            self._small_size = len(body)
-            self._front.unsent.add(len(body))
+            self._reservation = self._front.unsent.reserve(len(body))
         self._wait(Phase.ANSWERING, self._front.config.write_timeout)
         if len(body) <= WRITE_BYTES:
             self._transport.write(head + body)
@@ -403,12 +406,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             piece, rest = self._rest[:WRITE_BYTES], self._rest[WRITE_BYTES:]
             self._rest = rest if len(rest) else None
             self._transport.write(piece)
-            self._has_moved(len(piece), self._front.config.write_timeout)
+            self._extend(len(piece), self._front.config.write_timeout)
         if self._rest is None and not self._is_paused:
             self._answered()
 
     def _answered(self) -> None:
-        """The answer has left."""
+        """Continue after an answer has left."""
         self._end_request()
         if not self._is_last:
             self._wait(Phase.IDLE, self._front.config.idle_timeout)
@@ -420,16 +423,16 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._transport.write_eof()
             self._reading.release(self)
         else:
-            self._wait(Phase.CLOSED, LINGER_SECONDS)
-            self._transport.close()
+            self._close_transport()
 
     def _end_request(self) -> None:
         request, self._request = self._request, None
+        reservation, self._reservation = self._reservation, None
         self._rest = None
-        self._front.unsent.remove(self._small_size)
-        self._small_size = 0
-        if request is not None and request.promise is not None:
-            request.promise.kept()
+        if reservation is None and request is not None:
+            reservation = request.reservation  # it was never answered
+        if reservation is not None:
+            reservation.release()
 
     # -- upgrades ---------------------------------------------------------------------------------
 
@@ -441,7 +444,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             return
         self._phase = Phase.CLOSED
         self._front.gone(self)
-        self._transport.set_write_buffer_limits()  # the default: it is for others to say now
+        self._transport.set_write_buffer_limits()  # back to the default
         self._reading.release(self)
         upgrade.hand_over(
             self._front.gateway, self._front.turns, self._transport, accepted, self._parser.take_rest(), self._seat

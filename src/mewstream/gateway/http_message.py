@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP as plain values, and what may be wrong with a request."""
+"""HTTP requests and responses as plain values, and the errors that become responses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
 from mewstream.protocol.render import gateway_envelope
 
 if TYPE_CHECKING:
-    from mewstream.gateway.unsent_answers import Promise
+    from mewstream.gateway.unsent_answers import Reservation
 
 MAX_QUERY_FIELDS = 32
 
@@ -26,21 +26,10 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
-class BadRequest(Exception):
-    """A request that cannot be understood, or does not come to its end. Nothing of it is quoted, in the answer or in
-    a log: there may be a token in it."""
-
-    def __init__(self, text: str, *, status: int = 400) -> None:
-        super().__init__(text)
-        self.text = text
-        self.status = status
-
-    def answer(self) -> Response:
-        return error_answer(self.status, ValidationFailed(self.text))
-
-
 class HttpError(Exception):
-    """An answer other than 200; the body is the error envelope that a socket would have got."""
+    """A response other than 200. Its body is the error envelope that a socket would have been sent.
+
+    Keyword arguments are headers, with underscores for hyphens."""
 
     def __init__(self, status: int, flaw: PeerError, **headers: str) -> None:
         super().__init__(flaw.message)
@@ -52,10 +41,19 @@ class HttpError(Exception):
         return error_answer(self.status, self.flaw, self.headers)
 
 
+class BadRequest(HttpError):
+    """A request whose end cannot be found, so that no other can follow it on the connection.
+
+    Neither the answer nor a log quotes anything of it, because it may hold a token."""
+
+    def __init__(self, flaw: str | PeerError, *, status: int = 400) -> None:
+        super().__init__(status, ValidationFailed(flaw) if isinstance(flaw, str) else flaw)
+
+
 class Request:
     """One request. ``path`` is split at its slashes and then decoded, so that a segment may hold any character."""
 
-    __slots__ = ("_fields", "body", "caller", "is_http_1_1", "method", "params", "path", "promise", "query")
+    __slots__ = ("_fields", "body", "caller", "is_http_1_1", "method", "params", "path", "query", "reservation")
 
     def __init__(
         self, method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]], *, is_http_1_1: bool = True
@@ -64,23 +62,23 @@ class Request:
         self.is_http_1_1 = is_http_1_1
         self.path, self.query = _split(target.decode("ascii"))
         self._fields: dict[bytes, list[bytes]] = {}
-        """The lines of each header, by its name in small letters."""
+        """The values of each header, by its name in lower case."""
         for name, value in headers:
             self._fields.setdefault(name.lower(), []).append(value)
         self.params: dict[str, str] = {}
-        """What stands for the variable segments of the route."""
+        """The values of the variable segments of the route."""
         self.body = b""
         self.caller: Any = None
-        """Who asks, as whoever judged the head has found out."""
-        self.promise: Promise | None = None
-        """Made where the answer may be a large one."""
+        """The authenticated caller, if the route has authenticated it before the body was read."""
+        self.reservation: Reservation | None = None
+        """Made by handlers whose answer may be large."""
 
     def values(self, name: bytes) -> Sequence[bytes]:
-        """The values of every line with this name."""
+        """The values of a header, one for each line; ``name`` is in lower case."""
         return self._fields.get(name, ())
 
     def tokens(self, name: bytes) -> list[bytes]:
-        """The members of a list-valued header, over all of its lines, in small letters."""
+        """The members of a list-valued header, from all of its lines, in lower case."""
         values = self._fields.get(name)
         if values is None:
             return []
@@ -94,7 +92,7 @@ class Request:
 
     @property
     def content_length(self) -> int | None:
-        """None: there is no body, or its end is told in another way."""
+        """None if there is no body, or if it is chunked."""
         length = self._fields.get(b"content-length")
         return None if length is None else int(length[0])
 
@@ -112,10 +110,10 @@ class Request:
 
 
 def _split(target: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The decoded segments of the path, and the query; of a repeated field the first counts."""
+    """The decoded segments of the path, and the query. If a field is repeated, the first counts."""
     if not target.startswith("/"):
         absolute = _ABSOLUTE_FORM.match(target)
-        if absolute is None:  # the asterisk of OPTIONS, the authority of CONNECT: no route has them
+        if absolute is None:  # the asterisk of OPTIONS or the authority of CONNECT, which no route has
             return (), {}
         target = target[absolute.end() :]
         if not target.startswith("/"):
@@ -173,7 +171,7 @@ class Response:
 
 
 def error_answer(status: int, flaw: PeerError, headers: tuple[tuple[str, str], ...] = ()) -> Response:
-    """The error envelope that a socket would have got."""
+    """A response with the error envelope that a socket would have been sent."""
     if status == 401:
         headers = (*headers, ("WWW-Authenticate", "Bearer"))
     if (wait := flaw.details.get("retry_after")) is not None:
@@ -182,15 +180,11 @@ def error_answer(status: int, flaw: PeerError, headers: tuple[tuple[str, str], .
     return Response(body, status=status, headers=headers)
 
 
-def too_large(most: int) -> HttpError:
-    return HttpError(413, LimitExceeded(f"the body is larger than {most} bytes", limit="message_bytes"))
-
-
-def no_such_route(status: int, text: str, **headers: str) -> HttpError:
-    return HttpError(status, ValidationFailed(f"{text}: see docs/protocol.md for the routes"), **headers)
+def too_large(max_bytes: int) -> LimitExceeded:
+    return LimitExceeded(f"the body is larger than {max_bytes} bytes", limit="message_bytes")
 
 
 @functools.lru_cache(maxsize=1)
 def _date(second: int) -> bytes:
-    """The header is made once for all answers of a second."""
+    """The value of the Date header, made once for all answers of a second."""
     return formatdate(second, usegmt=True).encode("ascii")

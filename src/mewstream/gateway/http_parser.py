@@ -1,9 +1,9 @@
-"""Requests out of bytes, without I/O: ``h11`` parses, and every request of a connection has the same limits.
+"""A parser of HTTP requests without I/O: ``h11`` parses the heads, and every request has the same limits.
 
-``h11`` is lenient where RFC 9112 lets a server be: it joins folded lines and takes a bare line feed for a line break.
-A proxy in front of us may read such a head in another way, and then the two disagree about where a request ends
-(request smuggling). So a head is looked at before it is parsed, and what is not clear is refused. For the same reason
-bodies in chunks are not read by ``h11`` but by :mod:`mewstream.gateway.http_chunks`.
+``h11`` is lenient where RFC 9112 allows it: it joins folded lines and takes a bare line feed for a line break. A proxy
+in front of the gateway may interpret such a head differently, and then the two disagree about where a request ends
+(request smuggling). So a head is checked before it is parsed, and everything ambiguous is refused. For the same reason
+chunked bodies are parsed by :mod:`mewstream.gateway.http_chunks`.
 """
 
 from __future__ import annotations
@@ -12,52 +12,54 @@ import re
 
 import h11
 
-from mewstream.gateway.http_chunks import BodyTooLarge, ChunkedBody
-from mewstream.gateway.http_message import BadRequest, Request
+from mewstream.gateway.http_chunks import ChunkedBody
+from mewstream.gateway.http_message import BadRequest, Request, too_large
 
 MAX_HEAD_BYTES = 16 << 10
 MAX_HEADERS = 100
 
-#: Lines that end in CR LF, begin with a visible character (so none continues another) and have no control characters.
+#: Lines that end in CR LF, have no control characters, and begin with a visible character, so that none is folded.
 _CLEAR = re.compile(rb"(?:[\x21-\x7e\x80-\xff][\t\x20-\x7e\x80-\xff]*\r\n)+\r\n")
-#: What no head can have: there is no need to wait for its end.
+#: What no valid head contains. If it is found, there is no need to wait for the end of the head.
 _UNCLEAR = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[^\r]\n|\r[^\n]|\n[ \t]")
 _TOKEN_START = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 
 class RequestParser:
-    """Feed it, then ask for a request, then for its body, then for the next request."""
+    """Parses the requests of one connection. Feed it, then ask for a request, then for its body, and so on."""
 
     def __init__(self) -> None:
         self._received = bytearray()
         self._checked = 0
         self._length = 0
-        """Of the body that comes next, where its head has told it."""
+        """The length of the body that is read next, if it is not chunked."""
         self._chunked: ChunkedBody | None = None
-        """The body that comes next, where its head has not told its length."""
+        """The body that is read next, if it is chunked."""
 
     @property
     def is_empty(self) -> bool:
-        """Nothing of a further request is here yet."""
+        """Whether nothing of a further request has arrived yet."""
         return not self._received
 
     @property
     def has_more(self) -> bool:
-        """A body was left in the middle, for others to have their turn: ask for it again."""
+        """Whether a body was left in the middle to let other connections have their turn."""
         return self._chunked is not None and self._chunked.has_more
 
     def feed(self, data: bytes | bytearray) -> None:
         self._received += data
 
     def take_rest(self) -> bytes:
-        """What follows the last request: it is another protocol's."""
+        """Remove and return what follows the last request, after which another protocol is spoken."""
         rest, self._received = bytes(self._received), bytearray()
         return rest
 
     # -- heads ------------------------------------------------------------------------------------
 
     def next_request(self) -> Request | None:
-        """The next request, when its head is complete. Its body must be read before the next is asked for."""
+        """Return the next request, or None if its head is not complete. Its body must be read before the next one.
+
+        Raises :class:`BadRequest`."""
         head = self._next_head()
         if head is None:
             return None
@@ -66,9 +68,9 @@ class RequestParser:
         try:
             event = message.next_event()
         except h11.RemoteProtocolError as error:
-            # It is a part of its own traceback, which would keep the connection until the collector of cycles comes by.
+            # Its traceback refers to itself, which would keep the connection until the next garbage collection.
             error.__traceback__ = None
-            raise _not_understood(error.error_status_hint) from None
+            raise _malformed(error.error_status_hint) from None
         assert isinstance(event, h11.Request)
         if event.http_version not in (b"1.0", b"1.1"):
             raise BadRequest("the version of HTTP is not known, expected HTTP/1.1")
@@ -88,37 +90,39 @@ class RequestParser:
         while received.startswith(b"\r\n"):  # RFC 9112, 2.2: some clients send one too many
             del received[:2]
         if received and received[0] not in _TOKEN_START and received != b"\r":
-            raise _not_understood()
+            raise _malformed()
         start = max(0, self._checked - 3)
         end = received.find(b"\r\n\r\n", start)
         if end > MAX_HEAD_BYTES or (end < 0 and len(received) > MAX_HEAD_BYTES):
-            raise _too_large()
+            raise _head_too_large()
         if end < 0:
             if _UNCLEAR.search(received, start):
-                raise _not_understood()
+                raise _malformed()
             self._checked = len(received)
             return None
         head = bytes(received[: end + 4])
         del received[: end + 4]
         self._checked = 0
         if not _CLEAR.fullmatch(head):
-            raise _not_understood()
+            raise _malformed()
         if head.count(b"\n") > MAX_HEADERS + 2:
-            raise _too_large()
+            raise _head_too_large()
         return head
 
     # -- bodies -----------------------------------------------------------------------------------
 
-    def body(self, most: int) -> bytes | None:
-        """The body, when it is complete. It raises BodyTooLarge as soon as there must be more than ``most`` bytes."""
+    def body(self, max_bytes: int) -> bytes | None:
+        """Return the body, or None if it is not complete.
+
+        Raises :class:`BadRequest` as soon as it is malformed or larger than ``max_bytes``."""
         if self._chunked is not None:
-            chunked = self._chunked.read(self._received, most)
+            chunked = self._chunked.read(self._received, max_bytes)
             if chunked is not None:
                 self._chunked = None
             return chunked
         length = self._length
-        if length > most:
-            raise BodyTooLarge
+        if length > max_bytes:
+            raise BadRequest(too_large(max_bytes), status=413)
         if len(self._received) < length:
             return None
         body = bytes(self._received[:length])
@@ -127,10 +131,10 @@ class RequestParser:
         return body
 
 
-def _not_understood(status: int = 400) -> BadRequest:
+def _malformed(status: int = 400) -> BadRequest:
     return BadRequest("the head of the request is not understood, expected HTTP/1.1 (RFC 9112)", status=status)
 
 
-def _too_large() -> BadRequest:
+def _head_too_large() -> BadRequest:
     text = f"the head of the request has more than {MAX_HEAD_BYTES} bytes, or more than {MAX_HEADERS} headers"
     return BadRequest(text, status=431)

@@ -1,67 +1,59 @@
-"""Which function answers which request."""
+"""Routing: which function answers which request."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from mewstream.gateway.http_message import Request, Response, no_such_route
+from mewstream.gateway.http_message import HttpError, Request, Response
+from mewstream.protocol.errors import ValidationFailed
 
 Handler = Callable[[Request], Response | Coroutine[Any, Any, Response]]
 
 
 class Route(NamedTuple):
     method: str
-    segments: tuple[str, ...]
+    path: str
     """``{name}`` stands for any one segment."""
     handler: Handler
     body_limit: Callable[[Request], int] | None = None
-    """Judges the head, before any of the body is read: how many bytes of it are taken. None: no body is."""
+    """Checks the head before any of the body is read, and returns how many bytes the body may have. None if the route
+    takes no body."""
     patience: float = 1.0
-    """So many times the bound on answers that wait may be reached before this route is answered 503."""
+    """How many times the limit on unsent answers may be reached before this route is answered with 503."""
 
 
 class Routes:
-    def __init__(self) -> None:
-        self._by_length: dict[int, list[Route]] = {}
-
-    def add(
-        self,
-        method: str,
-        path: str,
-        handler: Handler,
-        *,
-        body_limit: Callable[[Request], int] | None = None,
-        patience: float = 1.0,
-    ) -> None:
-        segments = tuple(path.split("/")[1:])
-        route = Route(method, segments, handler, body_limit, patience)
-        self._by_length.setdefault(len(segments), []).append(route)
+    def __init__(self, *routes: Route) -> None:
+        self._routes = [(tuple(route.path.split("/")[1:]), route) for route in routes]
 
     def find(self, request: Request) -> Route:
-        """The route of a request, whose ``params`` are filled in. HEAD is answered as GET is, without the body."""
+        """Return the route of a request, and fill in the request's ``params``. HEAD is routed as GET.
+
+        Raises :class:`HttpError` with 404 or 405 if there is none."""
         method = "GET" if request.method == "HEAD" else request.method
         allowed: list[str] = []
-        for route in self._by_length.get(len(request.path), ()):
-            params = _match(route.segments, request.path)
+        for segments, route in self._routes:
+            params = _match(segments, request.path)
             if params is None:
                 continue
             if route.method == method:
                 request.params = params
                 return route
             allowed += ["GET", "HEAD"] if route.method == "GET" else [route.method]
+        hint = "see docs/protocol.md for the routes"
         if allowed:
-            raise no_such_route(405, "Method Not Allowed", Allow=", ".join(allowed))
-        raise no_such_route(404, "Not Found")
+            raise HttpError(405, ValidationFailed(f"Method Not Allowed: {hint}"), Allow=", ".join(allowed))
+        raise HttpError(404, ValidationFailed(f"Not Found: {hint}"))
 
 
 def _match(segments: tuple[str, ...], path: tuple[str, ...]) -> dict[str, str] | None:
-    """Both have the same length."""
+    """The values of the variable segments, or None if the path is another one."""
+    if len(segments) != len(path):
+        return None
     params: dict[str, str] = {}
     for expected, found in zip(segments, path, strict=True):
-        if expected.startswith("{"):
-            if not found:
-                return None
+        if expected.startswith("{") and found:
             params[expected[1:-1]] = found
         elif expected != found:
             return None

@@ -1,4 +1,4 @@
-"""From HTTP to WebSocket: who may, and how ``picows`` takes the connection over."""
+"""The upgrade from HTTP to WebSocket: whether it is allowed, and how ``picows`` takes over the connection."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 import base64
 import binascii
 import logging
+import sys
 from typing import Any, NamedTuple
 
 from picows import (
     WSAutoPingStrategy,
+    WSProtocolError,
     WSUpgradeRequest,
     WSUpgradeResponse,
     WSUpgradeResponseWithListener,
@@ -24,13 +26,13 @@ from mewstream.gateway.inbound import FEW_BYTES, MANY_BYTES, Turns
 from mewstream.gateway.websocket import WebSocketMember
 from mewstream.protocol.errors import InvalidRequest, LimitExceeded, Unauthorized, ValidationFailed
 
-#: picows starts with this much and grows as it must: thousands of idle connections stay small.
+#: The initial read buffer of picows, which grows if needed. Thousands of idle connections stay small.
 READ_BUFFER = 4096
 VERSION = b"13"
-#: One reading of a peer that has not joined: a join is small, and whoever floods us instead must not make others wait.
+#: Bytes of one read from a peer that has not joined. A join is small, and a flood must not make others wait.
 STRANGER_READ_BYTES = 2 << 10
 
-#: All that picows must know of the request: it has been judged already, and picows is given no token.
+#: What picows is given in place of the request, which was checked here and may hold a token.
 _HEAD = (
     b"GET / HTTP/1.1\r\nHost: -\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n\r\n"
@@ -38,18 +40,11 @@ _HEAD = (
 
 _picows_logger = logging.getLogger("mewstream.picows")
 _picows_logger.setLevel(logging.ERROR)
-
-
-class _PicowsLog(logging.LoggerAdapter[logging.Logger]):
-    """What picows says of our own mistakes. A peer's mistake is answered on the wire; in the log it
-    would only be a way to fill a disk."""
-
-    def error(self, msg: object, *args: object, **kwargs: Any) -> None:
-        if not str(msg).startswith("WS parser error"):
-            super().error(msg, *args, **kwargs)
-
-
-_picows_log = _PicowsLog(_picows_logger)
+# picows logs a malformed frame while it handles its WSProtocolError. The peer is told of it on the wire, and in the log
+# it would only be a way to fill a disk.
+_picows_logger.addFilter(lambda record: not isinstance(sys.exception(), WSProtocolError))
+#: An adapter, because picows replaces a plain logger by one of its own for each connection, without our filter.
+_picows_log = logging.LoggerAdapter(_picows_logger)
 
 
 class Accepted(NamedTuple):
@@ -61,12 +56,14 @@ class Accepted(NamedTuple):
 
 
 def is_wanted(request: Request) -> bool:
-    """Another protocol than WebSocket that is offered is passed over, as RFC 9110 (7.8) has it."""
+    """Whether a request asks for WebSocket. Other protocols that it offers are ignored (RFC 9110, 7.8)."""
     return b"websocket" in request.tokens(b"upgrade")
 
 
 def judge(gateway: Gateway, request: Request, seat: Seat) -> Accepted:
-    """Framing, origin and subprotocol are settled here, identity with the join. It raises HttpError."""
+    """Check the handshake, the origin and the subprotocol. The participant is identified by its join.
+
+    Raises :class:`HttpError`."""
     key = _key_of(request)
     origin = request.values(b"origin")
     if origin and not gateway.is_allowed_origin(_text(origin[0]), _text(request.values(b"host")[0])):
@@ -84,7 +81,7 @@ def judge(gateway: Gateway, request: Request, seat: Seat) -> Accepted:
 
 
 def _key_of(request: Request) -> bytes:
-    """RFC 6455, 4.2.1: what a handshake must have; the answer is its key."""
+    """Check that a handshake has what RFC 6455 (4.2.1) demands, and return its key."""
     if request.method != "GET":
         raise HttpError(405, ValidationFailed("an upgrade to WebSocket must be a GET"), Allow="GET")
     if not request.is_http_1_1:
@@ -111,14 +108,16 @@ def _text(value: bytes) -> str:
     return value.decode("latin-1")
 
 
-#: Where the rest goes of what a peer sends after it was refused.
+#: The buffer for what a peer sends after it was refused.
 _DISCARDED = memoryview(bytearray(MANY_BYTES))
 
 
 class _WebSocket(WSProtocol):  # type: ignore[misc]
-    """Of picows, with bounded readings and a bounded buffer. It would grow its buffer to what the system holds for a
-    flooding writer, which may be tens of MiB: seconds of work, for which everyone would wait. And it would keep for
-    anybody, joined or not, as much as the largest message of any space."""
+    """The protocol of picows with bounded reads and a bounded buffer.
+
+    picows would grow its buffer to what the system holds for a flooding writer, which may be tens of MiB: seconds of
+    work, for which everyone would wait. And it would keep the largest message of any space even for a peer that has not
+    joined."""
 
     __slots__ = ("_asked", "_few", "_is_discarding", "_kept", "_loop", "_seat", "_turns")
 
@@ -130,7 +129,7 @@ class _WebSocket(WSProtocol):  # type: ignore[misc]
         self._asked = 0
         self._few = STRANGER_READ_BYTES
         self._kept = 0
-        """Bytes that were read since the last whole frame; of a peer that has not joined, all that were read."""
+        """Bytes read since the last whole frame, or all bytes read if the peer has not joined."""
         self._is_discarding = False
 
     def get_buffer(self, size_hint: int) -> memoryview:
@@ -173,7 +172,7 @@ class _WebSocket(WSProtocol):  # type: ignore[misc]
 def hand_over(
     gateway: Gateway, turns: Turns, transport: asyncio.Transport, accepted: Accepted, rest: bytes, seat: Seat
 ) -> None:
-    """Give the connection to picows, with what the peer has sent behind its request."""
+    """Hand the connection over to picows, with what the peer has sent after its request."""
 
     def answer(request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
         headers = {} if accepted.subprotocol is None else {"Sec-WebSocket-Protocol": accepted.subprotocol}
@@ -183,19 +182,19 @@ def hand_over(
         gateway.loop,
         turns,
         seat,
-        None,  # host and path are a client's
+        None,  # host and path, which only clients need
         None,
         False,
         answer,
         _picows_log,
-        True,  # disconnect on an exception of ours
+        True,  # disconnect if the listener raises an exception
         5,
-        False,  # the gateway pings by itself: one timer for all connections
+        False,  # no pings: the gateway sends them, with one timer for all connections
         20,
         20,
         WSAutoPingStrategy.PING_WHEN_IDLE,
-        False,  # and pongs by itself, so that nothing is written around Outbound
-        # Twice: so that what is somewhat too large is read, and refused in words.
+        False,  # no pongs: the gateway sends them, because everything is written by Outbound
+        # Twice the limit, so that a message that is somewhat too large can be refused with an explanation.
         2 * gateway.largest_message,
         None,
         READ_BUFFER,

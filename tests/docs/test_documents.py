@@ -439,7 +439,7 @@ class TestJournal:
         text = section(read("docs/journal.md"), "Resume")
         gateway = ROOT / "src" / "mewstream" / "gateway"
         sources = "".join(file.read_text(encoding="utf-8") for file in gateway.glob("*.py"))
-        reasons = re.findall(r'(?:CannotResume\(|"reason": )\s*f?"([^"]+)"', sources)
+        reasons = re.findall(r'(?:ResumeRefused\(|"reason": )\s*f?"([^"]+)"', sources)
         assert len(reasons) >= 9
         too_old = "the position is too old: "
         for reason in reasons:

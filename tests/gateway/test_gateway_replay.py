@@ -10,9 +10,9 @@ from doubles import FakeMember, ManualLoop, joined, make_space, say
 from mewstream.gateway.replay import (
     CHUNK_MESSAGES,
     Backlog,
-    CannotResume,
     Epochs,
     Replayed,
+    ResumeRefused,
     Viewer,
     chunks,
     replay_record,
@@ -52,7 +52,7 @@ class TestPositions:
         ],
     )
     def test_one_that_is_not(self, participant: str, epoch: str, seq: int, reason: str) -> None:
-        with pytest.raises(CannotResume, match=reason):
+        with pytest.raises(ResumeRefused, match=reason):
             resume_after(self.state, participant, Position(epoch, seq))
 
 
@@ -128,4 +128,4 @@ class TestInASpace:
 
     def test_a_backlog_that_memory_has_outgrown(self, space: Space) -> None:
         too_late = space.replay.complete("ann", Backlog(-5, -5, []))
-        assert isinstance(too_late, CannotResume) and "moved on" in too_late.reason
+        assert isinstance(too_late, ResumeRefused) and "moved on" in too_late.reason

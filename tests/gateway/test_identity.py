@@ -68,7 +68,6 @@ class TestInvitedTokens:
     def test_survive_a_restart_as_digests(self, tmp_path: Path) -> None:
         path = tmp_path / "data" / "invited.json"
         tokens = InvitedTokens(path)
-        tokens.load()
         assert not path.exists()
         assert tokens.put("demo", "alice", "earlier") == []
         assert tokens.put("demo", "alice", SECRET) == [digest("earlier")]
@@ -78,7 +77,6 @@ class TestInvitedTokens:
         assert [each.name for each in path.parent.iterdir()] == ["invited.json"]
 
         again = InvitedTokens(path)
-        again.load()
         assert again.for_space("demo") == {"alice": [digest(SECRET)], "bob": [digest("other")]}
         assert again.for_space("elsewhere") == {}
         book = TokenBook()
@@ -94,7 +92,7 @@ class TestInvitedTokens:
         tokens.remove("demo", "alice")
         assert json.loads(path.read_text()) == {}
 
-    def test_without_load_nothing_is_lost(self, tmp_path: Path) -> None:
+    def test_what_another_has_written_is_kept(self, tmp_path: Path) -> None:
         path = tmp_path / "invited.json"
         InvitedTokens(path).put("demo", "alice", SECRET)
         InvitedTokens(path).put("demo", "bob", "other")
@@ -102,7 +100,6 @@ class TestInvitedTokens:
 
     def test_in_memory(self) -> None:
         tokens = InvitedTokens(None)
-        tokens.load()
         tokens.put("demo", "alice", SECRET)
         tokens.for_space("demo")["alice"].clear()
         assert tokens.for_space("demo") == {"alice": [digest(SECRET)]}
@@ -116,21 +113,15 @@ class TestInvitedTokens:
     def test_a_corrupt_file_is_named_and_kept(self, tmp_path: Path, content: bytes) -> None:
         path = tmp_path / "invited.json"
         path.write_bytes(content)
-        tokens = InvitedTokens(path)
-        for call in (
-            tokens.load,
-            lambda: tokens.put("demo", "bob", SECRET),
-            lambda: tokens.remove("demo", "bob"),
-        ):
-            with pytest.raises(ConfigError, match=re.escape(str(path))) as caught:
-                call()
-            assert "\n" not in str(caught.value)
-            assert "plain" not in str(caught.value)
+        with pytest.raises(ConfigError, match=re.escape(str(path))) as caught:
+            InvitedTokens(path)
+        assert "\n" not in str(caught.value)
+        assert "plain" not in str(caught.value)
         assert path.read_bytes() == content
 
     def test_an_unreadable_file_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=re.escape(str(tmp_path))):
-            InvitedTokens(tmp_path).load()
+            InvitedTokens(tmp_path)
 
     def test_a_failed_write_changes_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "invited.json"

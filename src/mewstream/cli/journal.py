@@ -313,7 +313,6 @@ def erase_space(data: Path, space: str, yes: bool) -> None:
     """
     reader = open_reader(data)
     invited = InvitedTokens(data / "invited.json")
-    invited.load()
     with _locked(data, reader, "erase") as local:
         states = local.recover()
         found = survey(local, space, states)

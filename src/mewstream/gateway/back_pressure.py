@@ -1,7 +1,7 @@
 """Back-pressure of a space: writers wait, for a bounded time, while readers of their streams are behind.
 
-One slow reader must not hold up the others for long. Where many are slow at the same time, the writer is too fast for
-the space, and is held up for longer (see :mod:`mewstream.gateway.outbound`).
+One slow reader must not hold up the others for long. If many are slow at the same time, the writer is too fast for the
+space, and is held up for longer (see :mod:`mewstream.gateway.outbound`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mewstream.gateway.membership import Member, Membership
 
 #: Connections that fell behind within this many seconds count as slow at the same time.
 WINDOW_SECONDS = 1.0
-#: Fewer slow connections than this are many only if they are most of the space.
+#: Fewer slow connections than this count as many only if they are most of the space.
 FEW = 3
 
 

@@ -1,12 +1,14 @@
-"""The time of a space: that of the machine, but it never runs back, and no jump of the machine's clock stops a timer.
+"""The time of a space, which is that of the machine but never goes backwards.
 
-Every record has a time, and deadlines are times of that kind: they are compared with nothing else. Where the clock of
-the machine is set back, the time of a space goes on from where it was; it is *ahead* of the machine then, and runs a
-tenth slower until it is not. The same holds after a start with a clock that is behind the log. Where the clock is set
-forward, the time of a space follows at once: a right that expires at that time has expired. But what was promised for
-a number of seconds (a grace period, a pause, the time for a start) gets those seconds: its deadline moves with the
-clock. A jump is found by comparison with a clock that cannot be set. Smaller steps, as a time service makes them, are
-simply followed.
+Every record has such a time, and deadlines are compared with it.
+
+- If the clock of the machine is set back, the time of a space continues from where it was. It is *ahead* of the machine
+  then, and runs a tenth slower until it is not. The same happens if the gateway starts with a clock behind its log.
+- If the clock is set forward, the time of a space follows at once, and a right that expires at a given time has
+  expired. Deadlines that were given as a number of seconds (a grace period, a pause, a start timeout) move with the
+  clock.
+
+A jump is found by comparison with the monotonic clock. Smaller steps, such as those of a time service, are followed.
 """
 
 from __future__ import annotations
@@ -23,16 +25,15 @@ log = logging.getLogger("mewstream.gateway")
 JUMP = SECOND
 #: Seconds between two checks of the clock.
 WATCH_SECONDS = 1.0
-#: Two clocks cannot be read at the same moment. After an interruption longer than this between them, both are read
-#: again.
+#: The two clocks are read one after the other. If more time than this passes in between, both are read again.
 _TOGETHER = SECOND // 100
 _ATTEMPTS = 10
-#: A space that is ahead runs slower by one part in this many, until it is not.
+#: A space that is ahead of the machine runs slower by one part in this many.
 _MADE_UP = 10
 
 
 class MachineClock:
-    """The clock of one gateway, which checks it once a second and whenever a time is doubtful."""
+    """The clock of the machine. The gateway checks it once a second, and a space whenever its time is implausible."""
 
     def __init__(self) -> None:
         self._offset, self.checked_at = _read()
@@ -40,7 +41,7 @@ class MachineClock:
         """The sum of all jumps so far, in microseconds."""
 
     def check(self) -> None:
-        """Find out whether the clock has jumped since it was last checked."""
+        """Find out whether the clock has jumped since the last check."""
         offset, self.checked_at = _read()
         step, self._offset = offset - self._offset, offset
         if abs(step) >= JUMP:
@@ -50,7 +51,7 @@ class MachineClock:
 
 
 def _read() -> tuple[int, int]:
-    """How far the clock is ahead of the one that cannot be set, and its time."""
+    """How far the clock is ahead of the monotonic clock, and its time, in microseconds."""
     for _ in range(_ATTEMPTS):
         before = time.monotonic_ns()
         wall = time.time_ns()
@@ -68,20 +69,20 @@ class Jump(NamedTuple):
 
 
 class SpaceClock:
-    """``last`` is the time of the newest record of the space."""
+    """The clock of one space. ``last`` is the time of its newest record."""
 
     def __init__(self, machine: MachineClock, last: int) -> None:
         self._machine = machine
         self._seen = machine.jumped
         self.ahead = max(0, last - machine.checked_at)
-        """How far the time of the space is before that of the machine, in microseconds."""
+        """How far the time of the space is ahead of the machine, in microseconds."""
 
     def now(self) -> int:
-        """The time of the space. It may be after a jump that was not found yet, which does no harm to frames."""
+        """The time of the space. It may be after a jump that was not found yet, which does not matter for frames."""
         return time.time_ns() // 1000 + self.ahead
 
     def check(self) -> Jump | None:
-        """Return the jump since this was last called, if there was one."""
+        """Return the jump since the last call, if there was one."""
         # A time that the last check of the machine's clock does not explain may be after a jump that was not found yet.
         since_check = time.time_ns() // 1000 - self._machine.checked_at
         if not -JUMP < since_check < JUMP + WATCH_SECONDS * SECOND:
@@ -94,5 +95,5 @@ class SpaceClock:
         return Jump(by, by - made_up)
 
     def make_up(self, micros: int) -> None:
-        """Let a space that is ahead make up for some of it, after ``micros`` have passed."""
+        """Reduce the lead of a space that is ahead, after ``micros`` have passed."""
         self.ahead = max(0, self.ahead - micros // _MADE_UP)

@@ -1,7 +1,7 @@
-"""space.yaml: what one or several files mean, as frozen objects. Reading YAML is in :mod:`.yamlfile`.
+"""The configuration: one or several space.yaml files as frozen objects. :mod:`.yamlfile` reads the YAML.
 
 Relative paths in a file start at its workspace (:mod:`.workspace`), wherever the process was started. A key without
-a value (``mewstream:`` with all of its lines commented out) counts as absent.
+a value, such as a section of which all lines are commented out, counts as absent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import errno
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,26 +38,6 @@ PROCESS_MANAGER_KEYS = frozenset(
 )
 _DOCUMENT_KEYS = ("space", "participants", "defaults", "mewstream", "gateway_logging")
 _PARTICIPANT_KEYS = ("tokens", "capabilities", "output_log", "auto_connect")
-_GATEWAY_KEYS = (
-    "host",
-    "port",
-    "data",
-    "tls",
-    "allowed_origins",
-    "ping_interval",
-    "join_timeout",
-    "drain_seconds",
-    "connections",
-    "connections_per_address",
-    "trusted_proxies",
-    "head_timeout",
-    "idle_timeout",
-    "body_timeout",
-    "write_timeout",
-    "unsent_http_bytes",
-    "public_url",
-    "journal",
-)
 # Limits for which zero means "none at all"; zero is a mistake in the other whole numbers.
 _MAY_BE_ZERO = frozenset(
     {
@@ -104,7 +84,7 @@ class SpaceConfig:
         return workspace_of(self.source)
 
     def public(self) -> dict[str, Any]:
-        """What the journal records: everything a later reader needs to judge, and no secret or path."""
+        """What the journal records: everything that a later reader needs to judge the log by, and no secret or path."""
         public: dict[str, Any] = msgspec.to_builtins(
             {
                 "id": self.id,
@@ -125,7 +105,7 @@ class GatewayConfig:
     spaces: dict[str, SpaceConfig]
     host: str = "127.0.0.1"
     port: int = 8080
-    """0: the system chooses one."""
+    """0 lets the system choose one."""
     data: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -135,26 +115,33 @@ class GatewayConfig:
     join_timeout: float = 10.0
     drain_seconds: float = 5.0
     connections: int | None = None
-    """HTTP and WebSocket together. None: as many as the process may have descriptors, less those of the journal."""
+    """HTTP and WebSocket connections together. None: as many as there are descriptors, less those of the journal."""
     connections_per_address: int | None = None
     """None: three quarters of ``connections``."""
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
-    """They say for whom they stand by ``X-Forwarded-For``."""
+    """Proxies whose ``X-Forwarded-For`` names the client."""
     head_timeout: float = 10.0
-    """From the first byte of a request to the end of its head; also for a TLS handshake, and for the first byte."""
+    """Seconds for the head of a request; also for a TLS handshake, and for the first byte of a connection."""
     idle_timeout: float = 75.0
-    """From an answer to the next request of the connection."""
+    """Seconds from an answer to the next request of the connection."""
     body_timeout: float = 30.0
-    """From the head of a request to the end of its body, and a second more for each 64 KiB that come."""
+    """Seconds for the body of a request, and a second more for each 64 KiB that arrive."""
     write_timeout: float = 30.0
-    """In which a peer takes an answer, and a second more for each 64 KiB that it takes."""
+    """Seconds for the peer to read an answer, and a second more for each 64 KiB that it reads."""
     unsent_http_bytes: int = 64 << 20
-    """Of answers that wait for their peers, in all."""
+    """Bytes of all answers that their peers have not read yet."""
     public_url: str | None = None
-    """How clients reach this gateway, ``ws://`` or ``wss://``; for the ``connection_url`` of an invitation."""
+    """The ``ws://`` or ``wss://`` URL of this gateway, for the ``connection_url`` of invitations."""
     journal: JournalSettings = field(default_factory=JournalSettings)
     unused: list[str] = field(default_factory=list)
-    """Key paths that were accepted and mean nothing to us; for the caller to log once."""
+    """Key paths that are accepted and have no effect, for the caller to log."""
+
+
+#: The keys of the section ``gateway``: the fields above, with the two files of ``tls`` in a section of their own.
+_GATEWAY_KEYS = (
+    *(each.name for each in fields(GatewayConfig) if each.name not in ("spaces", "unused", "tls_cert", "tls_key")),
+    "tls",
+)
 
 
 def load_config(paths: Sequence[Path], *, environ: Mapping[str, str], cwd: Path) -> GatewayConfig:
@@ -193,7 +180,7 @@ class _Loader:
         """Token variables that are set -> the participant id that has the token."""
 
     def read(self, path: Path) -> list[str]:
-        """Take in one file; returns the keys in it that are not used."""
+        """Read one file. Returns the key paths in it that have no effect."""
         source = self.cwd / path
         root = read_yaml(source, name=path)
         unused: list[str] = []
@@ -416,8 +403,8 @@ def _settings(at: YamlValue | None, kind: type[_Settings]) -> _Settings:
 
 
 def _with_units(at: YamlValue, kind: type[msgspec.Struct], values: dict[str, Any]) -> dict[str, Any]:
-    """The same, with texts such as ``30s`` and ``10MiB`` as the numbers that they mean. Every setting with ``bytes`` in
-    its name is a size; every other one that may have a fraction is a time, unless it is a rate."""
+    """Replace texts such as ``30s`` and ``10MiB`` by the numbers that they mean. A setting with ``bytes`` in its name
+    is a size. Any other that may have a fraction is a time, unless it is a rate."""
     found = dict(values)
     for each in msgspec.structs.fields(kind):
         value = values.get(each.name)

@@ -1,7 +1,7 @@
-"""How many connections may be open, in all and from one address, and the descriptors that are kept from them.
+"""Limits on open connections, in all and from one address, that leave enough descriptors for the journal.
 
-Every connection has a descriptor, and so has every file of the journal. Strangers may open connections as long as they
-like; they must never get the descriptor that the journal needs for its next segment.
+Every connection takes a file descriptor, and so does every file of the journal. Anybody may open connections, but none
+may take the descriptor that the journal needs for its next segment.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from ipaddress import IPv6Address, IPv6Network
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.proxies import Address, Proxies, parse_address
 
-#: Seconds after which a peer that was turned away may try again.
+#: Seconds after which a peer whose connection was refused may try again.
 RETRY_AFTER = 5
 
 log = logging.getLogger("mewstream.gateway")
 
-#: For standard streams, the listening socket, the event loop, logs, threads that read history.
+#: Descriptors for standard streams, the listening sockets, the event loop, logs, and threads that read the journal.
 _PROCESS_DESCRIPTORS = 64
-#: A partition writes a segment and its index, and seals, snapshots and prunes beside that.
+#: Descriptors of a partition, which writes a segment and its index, and seals, snapshots and prunes meanwhile.
 _PARTITION_DESCRIPTORS = 8
-#: Logs and whatever else a space opens for a moment.
+#: Descriptors for the logs of a space and for files that it opens briefly.
 _SPACE_DESCRIPTORS = 2
-#: At least this many connections are taken, whatever the limits of the process are.
+#: At least this many connections are accepted, whatever the limits of the process are.
 _FEWEST = 16
-#: The default for one address: the others can still connect while somebody opens as many as it gets.
+#: The default limit for one address, so that others can still connect when one has opened as many as it may.
 _SHARE_OF_ONE_ADDRESS = 3 / 4
-#: More than this is no limit in practice, and some systems say "infinite" where they have one.
+#: More descriptors than this are never needed, and some systems report "infinite" although they have a limit.
 _MOST_DESCRIPTORS = 1 << 20
 
 
 class Connections:
-    """The connections that are open. Each has a seat, which it leaves when it is lost."""
+    """Counts the open connections. Each has a seat, which it leaves when it is lost."""
 
     def __init__(
         self, *, most: int, most_per_address: int, refused: Callable[[str], None], proxies: Proxies | None = None
@@ -51,7 +51,9 @@ class Connections:
         return self._count
 
     def admit(self, peer: object) -> Seat | None:
-        """``peer`` is the name of the other end, as the transport gives it. None: there are too many."""
+        """Count a new connection. ``peer`` is the address of its other end, as the socket reports it.
+
+        Returns its seat, or None if there are too many connections."""
         if self._count >= self.most:
             self._refused("connections")
             return None
@@ -64,7 +66,7 @@ class Connections:
         return Seat(self, name, is_proxy=is_proxy)
 
     def take(self, name: str) -> bool:
-        """One more of this address, if there may be one."""
+        """Count one more connection of an address. Returns False if it has too many."""
         of_address = self._by_address.get(name, 0)
         if of_address >= self.most_per_address:
             self._refused("connections_per_address")
@@ -83,7 +85,7 @@ class Connections:
 
 
 class Seat:
-    """The place of one connection."""
+    """The place of one connection among those that are counted."""
 
     __slots__ = ("_connections", "_is_counted", "_name")
 
@@ -91,11 +93,11 @@ class Seat:
         self._connections: Connections | None = connections
         self._name = name
         self._is_counted = not is_proxy
-        """A proxy's own connections carry requests of many: they count for no address."""
+        """Connections of a trusted proxy carry requests of many clients, so they count for no address."""
 
     def claim(self, forwarded: Sequence[bytes]) -> bool:
-        """The connection becomes one peer's own. Where a proxy stands between, that peer's address is counted from now
-        on, as the lines of ``X-Forwarded-For`` tell it. False: it has too many."""
+        """Count the connection for the client that has it alone from now on. If it comes from a trusted proxy, the
+        lines of ``X-Forwarded-For`` name that client. Returns False if the client has too many connections."""
         if self._is_counted or self._connections is None:
             return True
         client = self._connections.proxies.client_of(forwarded)
@@ -105,24 +107,26 @@ class Seat:
         return self._is_counted
 
     def leave(self) -> None:
-        """Once or more often."""
+        """End the count of this connection. Further calls do nothing."""
         connections, self._connections = self._connections, None
         if connections is not None:
             connections.leave(self._name if self._is_counted else None)
 
 
 class _Nobody(asyncio.BufferedProtocol):
-    """Of a transport that has lost its connection."""
+    """The protocol of a transport that has lost its connection."""
 
 
 def let_go(transport: asyncio.BaseTransport) -> None:
-    """A connection is lost. Over TLS, uvloop keeps the methods of the protocol, which has the transport: neither would
-    go before the collector of cycles comes by, which is seldom, and meanwhile they keep a quarter of a MiB."""
+    """Release the protocol of a transport whose connection is lost.
+
+    Over TLS, uvloop's transport refers to methods of the protocol, which refers to the transport. Without this, a
+    quarter of a MiB would stay in memory until the next garbage collection, which is rare."""
     transport.set_protocol(_Nobody())
 
 
 def _name_of(address: Address | None) -> str:
-    """The address that connections are counted by. For IPv6 it is the /64 network, which mostly belongs to one peer."""
+    """The name that connections are counted by. For IPv6 it is the /64 network, which mostly belongs to one client."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> 64 << 64, 64)))
     return "" if address is None else str(address)
@@ -132,20 +136,20 @@ def _name_of(address: Address | None) -> str:
 
 
 def raise_descriptor_limit() -> int:
-    """Take as many descriptors as the system allows this process; how many that is."""
+    """Raise the limit on descriptors as far as the system allows. Returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
-        except (OSError, ValueError):  # the system has a bound that it does not tell
+        except (OSError, ValueError):  # the system has a lower limit that it does not report
             pass
     return _MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, _MOST_DESCRIPTORS)
 
 
 def connection_limits(config: GatewayConfig, descriptors: int) -> tuple[int, int]:
-    """How many connections there may be, in all and from one address."""
+    """The number of connections that are allowed, in all and from one address."""
     kept_back = _PROCESS_DESCRIPTORS + sum(
         _SPACE_DESCRIPTORS + sum(each.output_log is not None for each in space.participants.values())
         for space in config.spaces.values()

@@ -1,8 +1,8 @@
-"""Which capability let a message through, or was missing: the entries of ``capability-decisions.jsonl``, which tools of
-the reference gateway read.
+"""The entries of ``capability-decisions.jsonl``, which tools of the reference gateway read: which capability allowed a
+message, or was missing.
 
-Everything is told from the record of the message and the state that it was judged by: nothing here is asked while a
-message is judged. Frames and ``stream/data`` are judged by the right to write alone, and are not in the log.
+Entries are made afterwards, from the record of a message and the state that it was judged by. Frames and
+``stream/data`` are judged by the right to write alone, and are not in the log.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import WHO, Who
 
-#: What one entry repeats of lists whose length others choose; the rest is left out.
+#: Bounds on what an entry repeats of lists whose length peers choose. The rest is left out.
 GRANTED_BYTES = 4096
 MATCHED_BYTES = 4096
 CORRELATED = 16
 KIND_CHARACTERS = 256
 
-#: A message of this kind needs a capability of another name.
+#: The kinds that take a capability of another name.
 _REQUIRED = {kinds.STREAM_ANNOUNCE: kinds.STREAM_MANAGE}
-#: Refusals that come after the check, which was then passed (DESIGN, the order of checks).
+#: Refusals of messages that have passed the check of capabilities, which comes earlier.
 _AFTER_THE_CHECK = frozenset({ParticipantNotFound.code, TargetNotFound.code, AlreadyExists.code})
 _SOURCES = {"http": "http_api"}
 
@@ -42,24 +42,24 @@ Source = Literal["static", "dynamic", "implicit"]
 
 
 class Check(NamedTuple):
-    """One question, and its answer. ``matched`` is the pattern that allowed it, where that is known."""
+    """One check and its result. ``matched`` is the pattern that allowed the message, if it is known."""
 
     required: str
     is_allowed: bool
     matched: dict[str, Any] | None = None
     source: Source | None = None
-    """``static``: by configuration or invitation; ``dynamic``: granted; ``implicit``: no capability is needed."""
+    """``static``: from the configuration or an invitation; ``dynamic``: granted; ``implicit``: none is needed."""
 
 
 class _Judged(msgspec.Struct):
-    """What a check looks at, and what its entry repeats."""
+    """The fields of an envelope that a check needs."""
 
     payload: Any = None
     correlation_id: list[str] = []
 
 
 def decision_entries(state: SpaceState, record: EnvelopeAccepted | Refused, transport: str) -> Iterator[dict[str, Any]]:
-    """The entries for one message, in the order of the checks. ``state`` is the one that it was judged by."""
+    """The entries for one message, in the order of the checks. ``state`` is what the message was judged by."""
     envelope = _Judged()
     if isinstance(record, EnvelopeAccepted):
         envelope = msgspec.json.decode(record.data, type=_Judged)
@@ -98,37 +98,37 @@ def _accepted(state: SpaceState, record: EnvelopeAccepted, payload: Any) -> Chec
 def _refused(state: SpaceState, record: Refused) -> list[Check]:
     kind = record.kind
     if kind in ("", "frame", kinds.STREAM_DATA):
-        return []  # without a kind: it could not be read, or it is a sum of several
+        return []  # a message without a kind could not be parsed, or the record is a sum of several
     if record.code == CapabilityViolation.code:
         attempted = str(record.details.get("attempted_kind", kind))
         missing = Check(str(record.details.get("required", attempted)), False)
-        # Where another kind was attempted, the message itself was allowed, and gave away what its sender does not hold.
+        # If another kind was attempted, the message itself was allowed, but grants what its sender does not hold.
         return [missing] if attempted == kind else [_passed(state, record), missing]
     if record.code == Unauthorized.code and record.stream_id is not None:
         may_manage = WHO.get(kind) is Who.OWNER_OR_MANAGER
         return [Check(kinds.SPACE_MANAGE_STREAMS if may_manage else kind, False)]
     if record.code == Unauthorized.code and kind == kinds.MCP_WITHDRAW and "expected_from" not in record.details:
-        return [_passed(state, record)]  # it may withdraw proposals, and not those of others
+        return [_passed(state, record)]  # the sender may withdraw proposals, but not those of others
     if record.code in _AFTER_THE_CHECK:
         return [_passed(state, record)]
     return []
 
 
 def _passed(state: SpaceState, record: Refused) -> Check:
-    """The check of a message that was refused for another reason. Its payload is not kept."""
+    """The check of a message that was refused for another reason. Its payload is not recorded."""
     kind = record.kind
     if record.stream_id is not None:
         return _by_right(state, record.sender, kind, record.stream_id, None)
     required = _REQUIRED.get(kind, kind)
     if kind in WHO and kind not in (kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE):
-        return Check(required, True)  # by a right on a stream, and nobody knows which
+        return Check(required, True)  # by a right on a stream that the record does not name
     if state.capabilities(record.sender).judges_payload(required):
         return Check(required, True)
     return _by_capability(state, record.sender, kind, None)
 
 
 def _by_right(state: SpaceState, sender: str, kind: str, stream_id: str, payload: Any) -> Check:
-    """The owner needs no capability; whoever manages the streams of others does."""
+    """The check of a message about a stream: its owner needs no capability, others need one to manage streams."""
     stream = state.streams.get(stream_id)
     if stream is not None and stream.owner != sender:
         judged = {**(payload or {}), "stream_id": stream_id}

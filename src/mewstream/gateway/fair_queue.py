@@ -1,8 +1,8 @@
 """Fair queueing: each turn of the event loop spends at most a slice of time on the messages of participants.
 
 One message may take tens of milliseconds, and one read may bring hundreds. When the slice of a turn is used up, the
-rest waits for the next turn, so that frames, timers and other connections come in between. Participants that wait are
-served in turn, one message each: a participant that asks for much waits for itself.
+rest waits for the next turn, so that frames, timers and other connections are handled in between. Waiting participants
+are served in turn, one message each, so that one that sends much delays only itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 
 log = logging.getLogger("mewstream.gateway")
 
-#: Seconds of work in one turn of the loop. A message that was begun is finished, so that a turn may take longer.
+#: Seconds of work in one turn of the event loop. A turn may take longer, because a message is never interrupted.
 SLICE = 0.01
 
 Who = tuple[str, str]
@@ -26,21 +26,20 @@ T = TypeVar("T")
 
 
 class FairQueue:
-    """The queue of one gateway. Ask :meth:`admits` before doing work, and :meth:`put` it here where the answer is
-    no."""
+    """The queue of one gateway. Ask :meth:`admits` before doing work, and :meth:`put` it here if it is not admitted."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: dict[Who, deque[Callable[[], None]]] = {}
-        """The work of each participant; the first is served next."""
+        """The work of each participant. The first participant is served next."""
         self._has_begun = False
-        """Something was done in this turn already."""
+        """Whether this turn of the event loop was begun."""
         self._ends = 0.0
         self.is_over = False
-        """The slice of this turn was used up when it was last checked."""
+        """Whether the slice of this turn was used up when it was last checked."""
 
     def admits(self, who: Who) -> bool:
-        """Whether work for this participant may be done now: there is time, and nothing of it waits."""
+        """Whether work for this participant may be done now: this turn has time, and no earlier work waits."""
         return who not in self._waiting and self.has_time()
 
     def has_time(self) -> bool:
@@ -55,12 +54,12 @@ class FairQueue:
         return not self.is_over
 
     def put(self, who: Who, work: Callable[[], None]) -> None:
-        """Do the work in a later turn, after everything that this participant has put here before."""
+        """Do the work in a later turn, after the earlier work of this participant."""
         self._waiting.setdefault(who, deque()).append(work)
         self.has_time()  # begins a turn, which the next one follows
 
     async def run(self, who: Who, work: Callable[[], T]) -> T:
-        """Do the work, at once where that is possible, and return its result."""
+        """Do the work, at once if possible, and return its result."""
         if self.admits(who):
             return work()
         done: asyncio.Future[T] = self._loop.create_future()

@@ -65,7 +65,6 @@ class Gateway:
             )
         self._dormant = {id: state for id, state in recovered.items() if id not in config.spaces}
         self._invited = InvitedTokens(config.data / "invited.json" if config.data else None)
-        self._invited.load()
         self._books: dict[str, TokenBook] = {}
         self.spaces: dict[str, Space] = {}
         self.reference_logs = ReferenceLogs()

@@ -1,12 +1,13 @@
-"""Who is at the other end: tokens, where they are presented, and whom they belong to (decision 20).
+"""Identity: tokens, how they are presented, and which participant each belongs to (decision 20).
 
-A token belongs to one participant of one space. Nothing here keeps a token longer than a call: books and
-files hold SHA-256 digests. A plain, fast digest is enough for the file, because only tokens made by
-:func:`new_token` are written to it, and 256 random bits cannot be guessed back from their digest.
+A token belongs to one participant of one space. Tokens are kept as SHA-256 digests only. A plain, fast digest is enough
+for the file, because only tokens made by :func:`new_token` are written to it, and 256 random bits cannot be guessed
+from their digest.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 import secrets
@@ -30,15 +31,15 @@ _TOKEN_PREFIXES = ("mew.token.", "bearer.", "token.")
 
 
 def new_token() -> str:
-    """A fresh token: 256 random bits in characters that a header and a subprotocol may contain.
+    """Make a token of 256 random bits, in characters that a header and a subprotocol may contain.
 
-    It has no ``.``, so it is never mistaken for a subprotocol's name or prefix.
+    It contains no ``.``, so it cannot be mistaken for the name or prefix of a subprotocol.
     """
     return secrets.token_urlsafe(32)
 
 
 def is_usable_token(token: str) -> bool:
-    """Whether every way of presenting a token can carry this one: visible ASCII, without spaces."""
+    """Whether a token consists of visible ASCII characters, so that it can be presented in every way."""
     return _USABLE.fullmatch(token) is not None
 
 
@@ -48,8 +49,8 @@ def token_variable(participant_id: str) -> str:
 
 
 def token_file(directory: Path, participant_id: str) -> Path | None:
-    """The file below a directory that may hold the token of a participant. An id may contain a slash;
-    it must never lead out of the directory, so such a participant has no file."""
+    """The file below a directory that may hold the token of a participant. None for an id with a slash, which could
+    lead out of the directory."""
     if re.search(r"[/\\]", participant_id):
         return None
     return directory / ".mew" / "tokens" / f"{participant_id}.token"
@@ -57,15 +58,15 @@ def token_file(directory: Path, participant_id: str) -> Path | None:
 
 def digest(token: str) -> str:
     """The SHA-256 of a token, in hexadecimal."""
-    # Headers may hold lone surrogates (undecodable bytes): a wrong token is no reason to raise.
+    # A header may hold bytes that cannot be decoded, which become lone surrogates. A wrong token must not raise.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class TokenBook:
-    """The tokens of one space: which participant a token belongs to.
+    """The tokens of one space, and the participant that each belongs to.
 
-    Looking up a digest in a dict takes a time that depends on the digest only. An attacker who times it
-    learns something about the digest of the own guess, and cannot steer a guess towards a digest.
+    The time of a look-up depends on the digest of the presented token only. It tells an attacker nothing, because
+    nobody can choose a token by its digest.
     """
 
     def __init__(self, tokens: Mapping[str, Iterable[str]] | None = None) -> None:
@@ -78,51 +79,50 @@ class TokenBook:
         return f"<TokenBook of {len(set(self._owner.values()))} participants>"
 
     def identify(self, token: str | None) -> str | None:
-        """The participant that a token belongs to, or None."""
+        """Return the participant that a token belongs to, or None."""
         return self._owner.get(digest(token)) if token else None
 
     def add(self, participant_id: str, token: str) -> None:
-        """Bind a token. It raises ConfigError where the token is another participant's."""
+        """Bind a token to a participant. Raises :class:`ConfigError` if another participant has it."""
         if not token:
             raise ConfigError(f"an empty token cannot be bound to participant {participant_id!r}")
         self.add_digest(participant_id, digest(token))
 
     def add_digest(self, participant_id: str, token_digest: str) -> None:
-        """Bind a token that is known by its digest only, as :meth:`InvitedTokens.for_space` gives it."""
+        """Bind a token of which only the digest is known (see :meth:`InvitedTokens.for_space`)."""
         owner = self._owner.setdefault(token_digest, participant_id)
         if owner != participant_id:
             raise ConfigError(f"participants {owner!r} and {participant_id!r} have the same token")
 
     def forget(self, token_digests: Iterable[str]) -> None:
-        """These tokens are nobody's any more."""
+        """Unbind tokens, whoever has them."""
         for token_digest in token_digests:
             self._owner.pop(token_digest, None)
 
 
-class InvitedTokens:
-    """The tokens of invited participants, hashed, in a file beside the journal.
+_Digests = dict[str, dict[str, list[str]]]
+"""Space -> participant -> digests."""
 
-    The file is JSON: ``{space: {participant: [digest, ...]}}``. It is replaced as a whole, so that a crash
-    leaves the old or the new one. Where writing fails, the caller gets the OSError and nothing has changed.
-    With the path None everything is in memory only. Calls block on the disk for a moment.
+
+class InvitedTokens:
+    """The digests of the tokens of invited participants, in a JSON file beside the journal.
+
+    The file is read when the object is made, which raises :class:`ConfigError` if it cannot be understood, so that such
+    a file is never overwritten. It is replaced as a whole: a crash leaves the old or the new one. If that fails, the
+    caller gets the OSError and nothing has changed. With ``path`` None everything is in memory only.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._spaces: dict[str, dict[str, list[str]]] | None = {} if path is None else None
-
-    def load(self) -> None:
-        """Read the file; a missing one is empty. It raises ConfigError where the file cannot be understood,
-        and so does every later call: what is not understood is never overwritten."""
-        self._loaded()
+        self._spaces: _Digests = {} if path is None else _read_digests(path)
 
     def for_space(self, space: str) -> dict[str, list[str]]:
-        """The digests per participant."""
-        return {participant: list(digests) for participant, digests in self._loaded().get(space, {}).items()}
+        """The digests of each invited participant of a space."""
+        return copy.deepcopy(self._spaces.get(space, {}))
 
     def put(self, space: str, participant: str, token: str) -> list[str]:
-        """Keep the token of a participant instead of any that it had; the answer is the digests of those."""
-        spaces = self._copy()
+        """Keep the token of a participant, in place of earlier ones, whose digests are returned."""
+        spaces = copy.deepcopy(self._spaces)
         members = spaces.setdefault(space, {})
         earlier = members.get(participant, [])
         members[participant] = [digest(token)]
@@ -130,7 +130,8 @@ class InvitedTokens:
         return earlier
 
     def remove(self, space: str, participant: str) -> None:
-        spaces = self._copy()
+        """Forget the tokens of a participant, if it has any."""
+        spaces = copy.deepcopy(self._spaces)
         if participant not in spaces.get(space, {}):
             return
         del spaces[space][participant]
@@ -138,28 +139,16 @@ class InvitedTokens:
             del spaces[space]
         self._replace(spaces)
 
-    def _loaded(self) -> dict[str, dict[str, list[str]]]:
-        if self._spaces is None:
-            assert self._path is not None
-            self._spaces = _read_digests(self._path)
-        return self._spaces
-
-    def _copy(self) -> dict[str, dict[str, list[str]]]:
-        return {
-            space: {participant: list(digests) for participant, digests in members.items()}
-            for space, members in self._loaded().items()
-        }
-
-    def _replace(self, spaces: dict[str, dict[str, list[str]]]) -> None:
+    def _replace(self, spaces: _Digests) -> None:
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             Files().replace(self._path, msgspec.json.format(msgspec.json.encode(spaces), indent=1) + b"\n")
         self._spaces = spaces
 
 
-def _read_digests(path: Path) -> dict[str, dict[str, list[str]]]:
+def _read_digests(path: Path) -> _Digests:
     try:
-        spaces = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, list[str]]])
+        spaces = msgspec.json.decode(path.read_bytes(), type=_Digests)
     except FileNotFoundError:
         return {}
     except OSError as exc:
@@ -182,21 +171,21 @@ def _corrupt(path: Path, reason: str) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """What the headers of a request say about identity."""
+    """The token that the headers of a request present, if any."""
 
     token: str | None = field(default=None, repr=False)
     echo_subprotocol: str | None = None
-    """The subprotocol to select in the answer; never a secret. A browser that offered subprotocols gives up
-    where none is selected, so a browser has to offer ``mew.v0.4`` beside its token."""
+    """The subprotocol to select in the answer, which is never a token. Browsers close the connection if they have
+    offered subprotocols and none is selected, so they have to offer ``mew.v0.4`` beside the token."""
     problem: str | None = None
-    """Why the request must be refused (without any secret); ``token`` is then None."""
+    """Why the request must be refused, without any secret. ``token`` is None then."""
 
 
 def token_from_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> Presented:
     """Find the token in ``Authorization`` or, for browsers, in ``Sec-WebSocket-Protocol``.
 
-    A multi-valued mapping (whose ``items()`` repeats a name) is understood. Neither header present is no
-    problem: the token may come with the join message.
+    A multi-valued mapping, whose ``items()`` repeat a name, may be given. Having neither header is no problem, because
+    the join message may present the token instead.
     """
     authorization: list[str] = []
     offers: list[str] = []

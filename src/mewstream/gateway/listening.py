@@ -1,7 +1,7 @@
-"""The listening sockets: connections are let in, or closed at once where there are too many.
+"""The listening sockets, which accept connections, and close them at once if there are too many.
 
-They are accepted here and not by the event loop, which hands a TLS connection over only when its handshake is done:
-until then strangers could hold any number of descriptors.
+asyncio's own server would report a TLS connection only after its handshake, so that peers that never finish one could
+take any number of descriptors. Therefore connections are accepted here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mewstream.protocol.errors import ConfigError
 log = logging.getLogger("mewstream.gateway")
 
 BACKLOG = 4096
-#: So many connections are accepted in one turn of the loop.
+#: Connections that are accepted in one turn of the event loop.
 ACCEPTED_PER_TURN = 32
-#: How long nothing is accepted after the system could not do it: most often it has no descriptor left, or no memory.
+#: Seconds for which nothing is accepted after an error of the system, which mostly has no descriptor or memory left.
 PAUSE = 0.2
-#: How long a peer may take to say that it has seen the end of a TLS connection.
+#: Seconds that a peer has to confirm the end of a TLS connection.
 TLS_SHUTDOWN_TIMEOUT = 2.0
 
-#: What Linux reports of a connection that has failed before it was accepted. It says nothing of the others.
+#: Errors of accept() that concern one connection only, which has failed before it was accepted.
 _OF_ONE_CONNECTION = frozenset(
     {
         *(errno.ENETDOWN, errno.EPROTO, errno.ENOPROTOOPT, errno.EHOSTDOWN, errno.EHOSTUNREACH),
@@ -38,7 +38,7 @@ _OF_ONE_CONNECTION = frozenset(
 
 
 class Listening:
-    """Sockets that are bound. Connections wait in them until :meth:`start`."""
+    """Bound sockets. Connections wait in the queue of the system until :meth:`start` is called."""
 
     def __init__(self, sockets: list[socket.socket]) -> None:
         self._sockets = sockets
@@ -56,7 +56,7 @@ class Listening:
         handshake_timeout: float,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        """Let connections in, each with the seat that it has been given."""
+        """Accept connections, and make a protocol for each."""
         self._connections = connections
         self._protocol = protocol
         self._tls = tls
@@ -98,7 +98,7 @@ class Listening:
             accepted.setblocking(False)
             seat = self._connections.admit(peer)
             if seat is None:
-                self._turn_away(accepted)
+                self._refuse(accepted)
             else:
                 self._spawn(self._connect(accepted, seat))
 
@@ -106,11 +106,11 @@ class Listening:
         try:
             await self._loop.connect_accepted_socket(lambda: self._protocol(seat), accepted, **self._options)
         except OSError:
-            # A peer's affair: it went away, took too long for a handshake, or does not speak TLS.
+            # The peer has closed the connection, takes too long for the handshake, or does not speak TLS.
             seat.leave()
 
-    def _turn_away(self, accepted: socket.socket) -> None:
-        """There are too many. Over TLS there is no way to say so."""
+    def _refuse(self, accepted: socket.socket) -> None:
+        """Close a connection, because there are too many. Over TLS there is no way to say so."""
         if self._tls is None:
             head = Response(status=503, headers=(("Retry-After", str(RETRY_AFTER)),)).head(close=True)
             try:
@@ -120,7 +120,7 @@ class Listening:
         accepted.close()
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        """Connections wait in the queue of the system meanwhile."""
+        """Accept nothing for a while. Connections wait in the queue of the system."""
         if not self._is_complaining:
             self._is_complaining = True
             log.error("connections cannot be accepted at the moment: %s", error.strerror)
@@ -129,7 +129,7 @@ class Listening:
 
 
 async def listen(host: str, port: int) -> Listening:
-    """Bind every address of a host."""
+    """Bind every address of a host. Raises :class:`ConfigError` if that is impossible."""
     sockets: list[socket.socket] = []
     try:
         found = await asyncio.get_running_loop().getaddrinfo(

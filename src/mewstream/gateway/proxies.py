@@ -1,4 +1,4 @@
-"""Where a connection comes from: proxies that are trusted say for whom they stand."""
+"""Trusted proxies, and the addresses of the clients behind them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-#: Some proxies write a port behind an address: ``192.0.2.1:5000``, ``[2001:db8::1]:5000``.
+#: Some proxies append a port to an address: ``192.0.2.1:5000``, ``[2001:db8::1]:5000``.
 _WITH_PORT = re.compile(r"\[([^\]]*)\](?::\d+)?|([^:]*):\d+")
 
 
 def parse_address(text: str) -> Address | None:
-    """None: it is no address. One of IPv4 in the clothes of IPv6 is what it is."""
+    """Parse an address, with or without a port. Returns None if it is none. IPv4-mapped addresses become IPv4."""
     found = _WITH_PORT.fullmatch(text)
     if found is not None:
         text = found[1] or found[2] or ""
@@ -28,7 +28,7 @@ def parse_address(text: str) -> Address | None:
 
 
 class Proxies:
-    """The proxies whose word counts. Anybody else may write ``X-Forwarded-For``, and nobody reads it."""
+    """The trusted proxies. ``X-Forwarded-For`` is ignored if it comes from anybody else."""
 
     def __init__(self, networks: Sequence[Network] = ()) -> None:
         self._networks = networks
@@ -37,8 +37,8 @@ class Proxies:
         return any(address in network for network in self._networks)
 
     def client_of(self, forwarded: Iterable[bytes]) -> Address | None:
-        """The last one in the lines of ``X-Forwarded-For`` that is no proxy of ours: that one may have made up what
-        stands before it. None: they do not say."""
+        """The client that ``X-Forwarded-For`` names: the last address in it that is not a trusted proxy, because that
+        one may have invented everything before it. None if there is no valid address."""
         for entry in reversed(b",".join(forwarded).decode("latin-1").split(",")):
             address = parse_address(entry.strip())
             if address is None or not self.has(address):

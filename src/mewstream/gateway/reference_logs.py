@@ -1,6 +1,6 @@
-"""The logs that tools of the reference gateway read, below the workspace of a space: one compact JSON object a line.
+"""The logs that tools of the reference gateway read, in the workspace of a space: one compact JSON object per line.
 
-Off by default. Frames are not in them, and nothing that holds a token is.
+They are off by default. They contain neither frames nor messages that hold a token.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ DECISIONS_FILE = Path(".mew/logs/capability-decisions.jsonl")
 
 
 class LineFile:
-    """A file to which lines are appended at the end of each tick. It is opened each time, so that it may be rotated,
-    truncated or removed by others."""
+    """A file to which lines are appended at the end of each turn of the event loop. It is opened each time, so that
+    other programs may rotate, truncate or remove it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -61,7 +61,7 @@ def _private(path: str, flags: int) -> int:
 
 
 class ReferenceLogs:
-    """The files of one gateway: spaces with the same workspace share theirs."""
+    """The files of one gateway. Spaces with the same workspace share them."""
 
     def __init__(self) -> None:
         self._files: dict[Path, LineFile] = {}
@@ -91,7 +91,7 @@ class SpaceLogs:
         self._decisions = decisions
 
     def recorded(self, record: Record, transport: str, state: SpaceState) -> None:
-        """Log a message that came in and was accepted or refused. ``state`` is the one that it was judged by."""
+        """Log a message that was accepted or refused. ``state`` is what it was judged by."""
         if isinstance(record, EnvelopeAccepted):
             self._entry("received", record.ts, record.id, record.data, record.sender, transport, {"seq": record.seq})
         elif isinstance(record, Refused) and record.kind != "frame":

@@ -1,10 +1,10 @@
 """Floods of refusals: the first ones are recorded one by one, the rest are counted and recorded as sums.
 
-So a participant whose messages are refused costs the log a few records, however much it sends. The sums are exact: they
-are recorded at intervals that grow while a flood lasts, and when the participant leaves.
+So a participant whose messages are refused adds only a few records to the log, however much it sends. The sums are
+exact. They are recorded at intervals that grow while a flood lasts, and when the participant leaves.
 
-Every refused envelope is answered, because its sender may wait for that. Of refused frames only the first for each
-stream and code is answered at once, and the first after each change of rights; a sum tells of the others.
+Every refused envelope is answered, because its sender may wait for the answer. Of refused frames only the first for
+each stream and code is answered at once, and again after each change of rights. The others are reported as a sum.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from mewstream.gateway.inbound import Rate
 from mewstream.protocol.commands import Refuse
 from mewstream.protocol.records import Refused
 
-#: Refusals of one participant that are recorded one by one, and how many more of them each second.
+#: Refusals of one participant that are recorded one by one at first, and that many more each second.
 BURST = 100
 PER_SECOND = 1.0
-#: Seconds between the sums of a flood: the first and the longest.
+#: Seconds between the sums of a flood: the first interval, and the longest.
 FIRST_INTERVAL = 1.0
 LONGEST_INTERVAL = 5.0
-#: Sums that one participant may have at the same time. Further refusals are summed up by their code, those of frames
-#: apart from the others.
+#: Sums that one participant may have at the same time. Further refusals are summed by their code alone, with frames
+#: apart from other messages.
 MAX_SUMS = 32
-#: How many refused frames, by stream, code and rights, are answered at once.
+#: Combinations of stream, code and rights for which a refused frame is answered at once.
 MAX_TOLD = 256
 
 _Key = tuple[str, str, str, int | None]
-"""Kind, stream, code, and the version of the rights on the stream; None where each refusal is told."""
+"""Kind, stream, code, and the version of the rights on the stream, or None if each refusal is answered."""
 
 
 class Treatment(Enum):
-    """What becomes of a refusal."""
+    """What is to be done with a refusal."""
 
     RECORDED = auto()
     TOLD = auto()
-    """It was counted, and its sender is to be answered."""
+    """It was counted, and its sender must be answered."""
     COUNTED = auto()
 
 
 class _Sum:
-    """``told`` is how many of the counted refusals were answered already. ``kind`` and ``stream_id`` hold for all of
-    them, and are empty where they differ."""
+    """Refusals that were counted. ``told`` is how many of them were answered already. ``kind`` and ``stream_id`` are
+    those of all of them, and empty if they differ."""
 
     __slots__ = ("count", "is_mixed", "kind", "last", "stream_id", "told")
 
@@ -92,7 +92,7 @@ class _Flood:
 
 
 class RefusalFloods:
-    """The floods of one space. ``report`` records a sum, and returns False where that is impossible at the moment."""
+    """The floods of one space. ``report`` records a sum, or returns False if that is impossible at the moment."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[Refuse], bool]) -> None:
         self._loop = loop
@@ -101,8 +101,10 @@ class RefusalFloods:
         self._timer: asyncio.TimerHandle | None = None
 
     def treat(self, refused: Refused, *, version: int | None = None, may_record: bool = True) -> Treatment:
-        """Count a refusal and say what becomes of it. ``version`` is that of the rights on the stream of a frame, 0
-        where there is no such stream, and None for anything but a frame, which is always answered."""
+        """Count a refusal. Returns what is to be done with it.
+
+        ``version`` is that of the rights on the stream of a refused frame, 0 if there is no such stream, and None for
+        any other message, which is always answered."""
         now = self._loop.time()
         flood = self._floods.get(refused.sender)
         if flood is None:
@@ -118,8 +120,7 @@ class RefusalFloods:
         return Treatment.TOLD if is_told else Treatment.COUNTED
 
     def finish(self, participant: str) -> None:
-        """A participant leaves: record its sums. When it is back, its refusals are answered as if they were the
-        first."""
+        """Record the sums of a participant that leaves. When it comes back, its refusals are answered anew."""
         flood = self._floods.get(participant)
         if flood is not None:
             self._sum_up(flood)
@@ -170,7 +171,7 @@ def _sum_of(counted: _Sum) -> Refuse:
     number = (counted.count - counted.told) or counted.count
     message = f"{last.message} ({number} {what} since the last report)"
     if counted.is_mixed:
-        # What is said of the last one does not hold for the others.
+        # The message and details of the last refusal do not apply to the others.
         message = f"{number} {what} of several kinds or streams were refused with {last.code} since the last report"
     return Refuse(
         sender=last.sender,

@@ -44,7 +44,7 @@ CHUNK_MESSAGES = 256
 _CLOSED = "the connection is closed"
 
 
-class CannotResume(Exception):
+class ResumeRefused(Exception):
     """Why there is no replay: the client must start from its welcome alone."""
 
     def __init__(self, reason: str) -> None:
@@ -103,18 +103,18 @@ class Epochs:
 
 
 def resume_after(state: SpaceState, participant: str, resume: Position) -> int:
-    """The seq after which a participant has missed everything. Raises :class:`CannotResume`."""
+    """The seq after which a participant has missed everything. Raises :class:`ResumeRefused`."""
     if resume.epoch not in state.epochs:
-        raise CannotResume("the position is of another journal, or of a run that is forgotten")
+        raise ResumeRefused("the position is of another journal, or of a run that is forgotten")
     end = min((first - 1 for first in state.epochs.values() if first > state.epochs[resume.epoch]), default=state.seq)
     if resume.seq > end:
-        raise CannotResume(f"the log of that run ends at {end}: what came after it did not survive")
+        raise ResumeRefused(f"the log of that run ends at {end}: what came after it did not survive")
     first_join = state.first_joins.get(participant)
     if first_join is None:
-        raise CannotResume("you have not been in this space before")
+        raise ResumeRefused("you have not been in this space before")
     after, limit = max(resume.seq, first_join), state.limits.resume_records
     if state.seq - after > limit:
-        raise CannotResume(f"{state.seq - after} records were missed, at most {limit} are sent again")
+        raise ResumeRefused(f"{state.seq - after} records were missed, at most {limit} are sent again")
     return after
 
 
@@ -151,7 +151,7 @@ class Replay:
 
     async def backlog(
         self, participant: str, resume: Position, is_wanted: Callable[[], bool]
-    ) -> Backlog | CannotResume:
+    ) -> Backlog | ResumeRefused:
         """What a participant has missed. ``is_wanted`` says, in a thread too, whether its connection is still there."""
         state = self._state
         limits = state.limits.resume_records, state.delivery.queue_bytes
@@ -161,20 +161,20 @@ class Replay:
                 return Backlog(after, after, [])
             entries = self._recorder.history(self._space, after)
             if entries is None:
-                return CannotResume("the position is too old: this gateway keeps no journal")
+                return ResumeRefused("the position is too old: this gateway keeps no journal")
             viewer, epochs = Viewer(participant), Epochs(state)
             return await self._threads.resuming.run(
                 (self._space, participant),
                 lambda: self._read_backlog(entries, after, viewer, epochs, *limits, is_wanted),
             )
-        except CannotResume as no:
+        except ResumeRefused as no:
             return no
         except PositionGone as gone:
-            return CannotResume(f"the position is too old: {gone}")
+            return ResumeRefused(f"the position is too old: {gone}")
         except (JournalError, OSError) as flaw:
             # Where files are is the operator's business and nobody else's.
             log.error("the backlog of %s in %s cannot be read: %s", participant, self._space, flaw)
-            return CannotResume("the journal could not be read")
+            return ResumeRefused("the journal could not be read")
 
     def _read_backlog(
         self,
@@ -191,20 +191,20 @@ class Replay:
         upto, size = after, 0
         for entry in itertools.islice(entries, most_records):
             if not is_wanted():
-                raise CannotResume(_CLOSED)
+                raise ResumeRefused(_CLOSED)
             upto = entry.record.seq
             size += entry.size
             if size > most_bytes:
-                raise CannotResume(f"more than {most_bytes} bytes were missed")
+                raise ResumeRefused(f"more than {most_bytes} bytes were missed")
             message = replay_record(self._space, epochs, entry.record, viewer)
             if message is not None:
                 messages.append(message)
         return Backlog(after, upto, messages)
 
-    def complete(self, participant: str, backlog: Backlog) -> list[Replayed] | CannotResume:
+    def complete(self, participant: str, backlog: Backlog) -> list[Replayed] | ResumeRefused:
         """All the messages of a backlog, with those that came since it was read. It ends at the current seq."""
         if not self._recent.reaches(backlog.upto):
-            return CannotResume("the log moved on too fast to be read")
+            return ResumeRefused("the log moved on too fast to be read")
         viewer, epochs = Viewer(participant), Epochs(self._state)
         messages = backlog.messages + [
             message
@@ -213,7 +213,7 @@ class Replay:
         ]
         most = self._state.delivery.queue_bytes * 3 // 4
         if sum(len(message.body) for message in messages) > most:
-            return CannotResume(f"more than {most} bytes were missed")
+            return ResumeRefused(f"more than {most} bytes were missed")
         return messages
 
     # -- polling ----------------------------------------------------------------------------------

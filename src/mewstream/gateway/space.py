@@ -40,7 +40,7 @@ from mewstream.gateway.outbound import Drop
 from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.refusals import Refusals, cannot_record
-from mewstream.gateway.replay import Backlog, CannotResume, Replay
+from mewstream.gateway.replay import Backlog, Replay, ResumeRefused
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.io.reading import Reading
 from mewstream.journal.memory import RecentRecords
@@ -85,7 +85,7 @@ class Newcomer(NamedTuple):
     """A connection that joins, and what it has missed where it asked to resume."""
 
     member: Member
-    backlog: Backlog | CannotResume | None = None
+    backlog: Backlog | ResumeRefused | None = None
 
 
 class Space:
@@ -396,7 +396,7 @@ class Space:
         connections together."""
         return Throttle(self._loop, reading, self.config.limits, caused=self._caused_rates.of(participant))
 
-    def join(self, member: Member, backlog: Backlog | CannotResume | None = None) -> JoinRefused | None:
+    def join(self, member: Member, backlog: Backlog | ResumeRefused | None = None) -> JoinRefused | None:
         """Let a connection in. The first thing it gets is its welcome, then its backlog.
 
         Returns why it was not let in, or None."""
@@ -426,7 +426,7 @@ class Space:
         match messages:
             case None:
                 self.broadcast.welcome(member)
-            case CannotResume(reason=reason):
+            case ResumeRefused(reason=reason):
                 self.broadcast.welcome(member, {"recovered": False, "reason": reason})
             case _:
                 assert isinstance(backlog, Backlog)

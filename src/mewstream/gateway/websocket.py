@@ -19,7 +19,7 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport
 from mewstream.gateway.fanout import Parcel
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, parse_join
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Ending, Outbound
-from mewstream.gateway.replay import Backlog, CannotResume
+from mewstream.gateway.replay import Backlog, ResumeRefused
 from mewstream.gateway.space import Newcomer, Space
 from mewstream.io.reading import Reading
 from mewstream.protocol import frames, kinds
@@ -366,7 +366,7 @@ class WebSocketMember(WSListener):
         else:
             self._resume(space, request.resume)
 
-    def _enter(self, space: Space, backlog: Backlog | CannotResume | None) -> None:
+    def _enter(self, space: Space, backlog: Backlog | ResumeRefused | None) -> None:
         refusal = space.join(self, backlog)
         if refusal is None:
             self.space = space
@@ -378,20 +378,20 @@ class WebSocketMember(WSListener):
     def _resume(self, space: Space, resume: Position) -> None:
         """Read what the peer has missed, in a thread if need be, and let it in then."""
         if not self.outbound.positions:
-            self._enter(space, CannotResume("resume needs the extension positions"))
+            self._enter(space, ResumeRefused("resume needs the extension positions"))
             return
         # What is in the buffer already comes all the same: it waits, and above all it is not a second join.
         self.reading.hold(resume)
         backlog = space.replay.backlog(self.participant, resume, lambda: not self._is_ended)
         self._gateway.spawn(backlog).add_done_callback(partial(self._resumed, space, resume))
 
-    def _resumed(self, space: Space, resume: Position, task: asyncio.Task[Backlog | CannotResume]) -> None:
+    def _resumed(self, space: Space, resume: Position, task: asyncio.Task[Backlog | ResumeRefused]) -> None:
         self.reading.release(resume)
         if self._is_ended:
             return
         if task.exception() is not None:
             log.error("the journal could not be read for a resume: %s", task.exception())
-            self._enter(space, CannotResume("the journal could not be read"))
+            self._enter(space, ResumeRefused("the journal could not be read"))
         else:
             self._enter(space, task.result())
         early, self._early = self._early, []
@@ -411,7 +411,7 @@ class WebSocketMember(WSListener):
             return
         self.outbound.knows_close_codes |= request.knows_extensions
         if "positions" in request.extensions and not self.outbound.positions:
-            no = CannotResume("resume in the first join, not after it") if request.resume is not None else None
+            no = ResumeRefused("resume in the first join, not after it") if request.resume is not None else None
             space.change_positions(Newcomer(self, no))
 
     def ask_for_positions(self) -> None:

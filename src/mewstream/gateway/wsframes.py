@@ -1,11 +1,11 @@
-"""WebSocket headers of a server, from tables: a header costs a look-up, not a computation."""
+"""WebSocket headers and control frames of a server. Short headers are looked up in a table."""
 
 from __future__ import annotations
 
 import struct
 
 _FIN = 0x80
-OP_TEXT, OP_BINARY, OP_CLOSE, OP_PING, OP_PONG = 1, 2, 8, 9, 10
+OP_TEXT, OP_BINARY, OP_PING, OP_PONG = 1, 2, 9, 10
 
 _SHORT = {op: [bytes((_FIN | op, size)) for size in range(126)] for op in (OP_TEXT, OP_BINARY)}
 _MEDIUM = struct.Struct("!BBH")
@@ -31,5 +31,5 @@ def control(opcode: int, payload: bytes = b"") -> bytes:
 
 
 def close_reason(text: str) -> bytes:
-    """As much of it as a close has room for. It never ends in the middle of a character: a reason must be UTF-8."""
+    """As much of a text as a close frame has room for, without cutting a character in two."""
     return text.encode()[:123].decode("utf-8", "ignore").encode()

@@ -43,7 +43,7 @@ class YamlValue:
         return YamlValue(self.file, _join(self.path, key), value)
 
     def remark(self, text: str) -> YamlValue:
-        """A place for errors about something that belongs here but stands elsewhere."""
+        """A place for errors about something that belongs to this value but is read from elsewhere."""
         return YamlValue(self.file, f"{self.path} ({text})", None)
 
     def mapping(self, what: str = "a mapping") -> dict[str, YamlValue]:
@@ -114,45 +114,40 @@ class YamlValue:
 
 
 def read_yaml(source: Path, *, name: Path) -> YamlValue:
-    """The content of ``source``, which errors call ``name``."""
-    return YamlValue(name, "", _read(source, name))
-
-
-def _read(source: Path, file: Path) -> Any:
+    """Read the file ``source``, which errors call ``name``."""
     try:
         text = source.read_bytes().decode("utf-8-sig")
     except OSError as exc:
-        raise ConfigError(one_line(f"{file}: the file cannot be read: {exc.strerror}")) from exc
+        raise ConfigError(one_line(f"{name}: the file cannot be read: {exc.strerror}")) from exc
     except UnicodeDecodeError as exc:
-        raise ConfigError(one_line(f"{file}: found bytes that are not UTF-8, at byte {exc.start}")) from None
+        raise ConfigError(one_line(f"{name}: found bytes that are not UTF-8, at byte {exc.start}")) from None
 
     # "from None": a YAML error quotes the line it is about, and that line may hold a token.
     try:
         loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
-            if node is None:
-                return None
-            _check_node(file, node, "", [], set())
-            return loader.construct_document(node)
+            if node is not None:
+                _check_node(name, node, "", [], set())
+            return YamlValue(name, "", None if node is None else loader.construct_document(node))
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         what = ", ".join(filter(None, (exc.context, _without_quotations(exc.problem or ""))))
-        raise ConfigError(one_line(f"{file}: {where}not valid YAML: {what}")) from None
+        raise ConfigError(one_line(f"{name}: {where}not valid YAML: {what}")) from None
     except yaml.reader.ReaderError as exc:
         line = text.count("\n", 0, exc.position) + 1
-        raise ConfigError(f"{file}: line {line}: not valid YAML: found a special character") from None
+        raise ConfigError(f"{name}: line {line}: not valid YAML: found a special character") from None
     except (ValueError, LookupError, AttributeError):
-        # Such as 2024-99-99, which looks like a date and is none, or `!!bool maybe`.
+        # For instance 2024-99-99, which looks like a date, or `!!bool maybe`.
         raise ConfigError(
-            f"{file}: not valid YAML: found a value that looks like a date or a number and is none, "
+            f"{name}: not valid YAML: found a value that looks like a date or a number and is none, "
             "expected it in quotes"
         ) from None
     except RecursionError:
-        raise ConfigError(f"{file}: not usable: it is nested too deeply") from None
+        raise ConfigError(f"{name}: not usable: it is nested too deeply") from None
 
 
 def _without_quotations(problem: str) -> str:
@@ -207,7 +202,7 @@ def one_line(text: str) -> str:
 
 
 def describe_kind(value: object) -> str:
-    """What was found, in words, and never the text itself: it may be a token."""
+    """What was found, in words. The text itself is never quoted, because it may be a token."""
     match value:
         case None:
             return "nothing"

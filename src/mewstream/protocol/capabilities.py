@@ -135,18 +135,14 @@ class Capabilities:
         """Whether a pattern for ``kind`` looks at the payload, so that it must be decoded first."""
         return (self._decisions.get(kind) or self._decide(kind)).judges_payload
 
-    def covers(self, pattern: Mapping[str, Any] | str) -> bool:
-        """Whether the holder may give ``pattern`` to another: it allows nothing beyond the holder's rights.
-
-        True is certain, False may be over-cautious: one single permission of the holder must include the
-        pattern, and no denial may touch it. A denial can always be given. Raises :exc:`ValidationFailed` if
-        the pattern is malformed.
-        """
-        return self.first_not_covered((pattern,)) is None
-
     def first_not_covered(self, patterns: Sequence[Mapping[str, Any] | str]) -> Mapping[str, Any] | str | None:
-        """The first of these patterns that the holder may not give; None where it :meth:`covers` them all. However
-        many they are, they are judged as one question, and cost no more."""
+        """Return the first of these patterns that the holder may not give to another, because it allows something
+        beyond the holder's rights, or None if there is no such pattern.
+
+        None is certain; a pattern may be returned out of caution, because one single permission of the holder must
+        include it, and no denial may touch it. A denial can always be given. However many patterns there are, they are
+        judged within one budget. Raises :exc:`ValidationFailed` if a pattern is malformed.
+        """
         compiling, judging = Budget(MAX_NODES), Budget(MAX_STEPS)
         for pattern in patterns:
             granted = _compile_one(pattern, "capability pattern", compiling)

@@ -459,20 +459,17 @@ def _shutdown(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _accept_for(ledger: Ledger, sender: str, envelope: Envelope) -> tuple[EnvelopeAccepted, list[str]]:
-    """Accept an envelope that acts on the participants in ``to``, who must be present."""
-    targets = _addressees(ledger, sender, envelope)
+    """Accept an envelope that acts on the participants in ``to``, who must be present. One that resumes may leave them
+    out, and then acts on its sender."""
+    targets = list(dict.fromkeys(envelope.to or ()))
+    if not targets and envelope.kind == kinds.RESUME and ledger.state.is_present(sender):
+        targets = [sender]
+    if not targets:
+        raise ValidationFailed(f"{envelope.kind} needs to: the participants it is for", field="to")
     require_capability(ledger, sender, envelope)
     for target in targets:
         require_present(ledger.state, target)
     return ledger.accept(sender, envelope), targets
-
-
-def _addressees(ledger: Ledger, sender: str, envelope: Envelope) -> list[str]:
-    if envelope.to:
-        return list(dict.fromkeys(envelope.to))
-    if envelope.kind == kinds.RESUME and ledger.state.is_present(sender):
-        return [sender]
-    raise ValidationFailed(f"{envelope.kind} needs to: the participants it is for", field="to")
 
 
 def _pattern_list(value: Any) -> list[Any]:

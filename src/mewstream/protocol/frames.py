@@ -16,7 +16,6 @@ from mewstream.protocol.errors import LimitExceeded, ValidationFailed
 #: A ping whose payload begins so is answered when everything that its sender sent before it is recorded.
 RECORDED_PING = b"recorded:"
 
-HASH = 0x23
 TEXT = 1
 BINARY = 2
 

@@ -1,20 +1,20 @@
-"""JSON Schemas of peers, made safe to run: checked at announce, bounded at each message (decision 15).
+"""JSON Schemas of peers, made safe to run: analysed when a stream is announced, bounded for each message (decision 15).
 
-A schema comes from a peer and runs in our process against content of another peer, so both are hostile
-until shown otherwise. :func:`check_schema` refuses, at announce, every schema that could cost more than
-its size suggests; :class:`BoundedSchema` refuses, per message, what is left: content too deep or too large
-for that schema. The defence is a bound on *visits*: how often one value of the content is looked at.
+A schema comes from one peer and runs in the gateway against content of another, so both are untrusted. The validator
+has no limits of its own. :func:`check_schema` refuses every schema that could cost more than its size suggests, and
+:class:`BoundedSchema` refuses content that is too deep or too large for its schema. Both rest on a bound on *visits*:
+how often the validator looks at one value of the content.
 
-- References stay inside the schema and land on a subschema, so the graph analysed here is all there is.
-- A reference that comes back to itself without descending into the content means nothing: refused.
-- ``allOf`` of references that double at each step, or at each level of the content, are counted exactly
-  enough (:func:`_profile`): the first is refused, the second sets how deep the content may be.
-- Patterns compile under the linear-time engine (no lookaround, no backreference) within a size limit.
-- Numbers beyond 64 bits and 1e100 are not compared: the library computes with exact fractions then, and finds
-  large numbers that should be unique by comparing each with each.
-- The analysis and the compiling have a budget too (:class:`Effort`), for all formats of a stream together.
+- References stay inside the schema and lead to a subschema, so the graph that is analysed is complete.
+- A reference that leads back to itself without descending into the content is refused, because it has no meaning.
+- References that double the visits at each step are refused. Those that double them at each level of the content limit
+  how deep the content may be (:func:`_profile` counts both).
+- Patterns are compiled by a linear-time engine (no lookaround, no backreference) and have a size limit.
+- Numbers beyond 64 bits or 1e100 are not compared, because the library then computes with exact fractions, and compares
+  large numbers that must be unique each with each.
+- The analysis itself has a budget (:class:`Effort`) for all formats of a stream together.
 
-``format`` and ``content*`` are annotations, as 2020-12 says by default; they are not enforced.
+``format`` and ``content*`` are annotations, as in 2020-12 by default, and are not enforced.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_NESTING = 64
 """Levels of objects and arrays in a schema."""
 MAX_SUBSCHEMAS = 1_024
-"""Of all schemas that one stream has."""
+"""Subschemas in all schemas of one stream."""
 MAX_PATTERNS = 64
-"""Regular expressions in all schemas that one stream has; each takes up to 0.2 ms to compile."""
+"""Regular expressions in all schemas of one stream. Each takes up to 0.2 ms to compile."""
 MAX_CHAIN = 32
-"""Subschemas applied to one value, each by the one before. With MAX_DEPTH it bounds the native stack."""
+"""Subschemas that apply each other to the same value. Together with MAX_DEPTH this bounds the native stack."""
 MAX_DEPTH = 128
 """Levels of objects and arrays in content that is checked."""
 MIN_DEPTH = 8
@@ -53,42 +53,43 @@ MAX_COST = 100_000
 MAX_WORK = 4_000_000
 """Keyword checks that one message may cost: 20 ms at most."""
 MAX_PROBLEMS = 5
-"""Problems that are named; more are not looked for."""
+"""Problems that are reported for one message."""
 MAX_TEXT = 200
 """Characters of one problem."""
 MAX_LISTED = 1_000
-"""Possible errors up to which they are listed: the library makes all of them before the first, 8 to 20 us each."""
-_ANALYSIS = 40_000  # steps of the analysis itself
+"""Possible errors up to which problems are listed. The library makes all errors before it returns the first one, and
+each takes 8 to 20 us."""
+_MAX_STEPS = 40_000  # of the analysis itself, for all schemas of a stream
 CHARACTERS_OF_A_VALUE = 8
-"""Text is read so many characters at a time, as it were: they cost what a look at a value costs."""
+"""Characters of text that cost as much as one value."""
 _REGEX = jsonschema_rs.RegexOptions(size_limit=64 << 10, dfa_size_limit=1 << 20)
 _SMALL_REGEX = jsonschema_rs.RegexOptions(size_limit=16 << 10)
 
-_COMPARISON = 280  # of one number with another, which are made fractions for it
-_WHOLE_COMPARISON = 52  # of whole numbers, where `type` lets nothing else through
+_COMPARISON = 280  # of two numbers, which are converted to fractions
+_WHOLE_COMPARISON = 52  # of two numbers, if `type` allows whole numbers only
 _OTHER_COMPARISON = 30
-_UNIQUE = 1_200  # for each value below: up to 15 items are compared each with each
+_UNIQUE = 1_200  # for each value below, because up to 15 items are compared each with each
 _SLOW = {"multipleOf": 1_700}
 _SLOW |= dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), 150)
 _PATTERN, _LARGE_PATTERN = 320, 1_600  # for CHARACTERS_OF_A_VALUE
 
-#: Bits of a whole number up to which it is compared. Larger ones that should be unique have too few different hashes.
+#: Bits up to which whole numbers are compared. Larger ones that must be unique have too few different hashes.
 _NUMBER_BITS = 64
 _UNIQUE_BITS = 53
 _ANY_BITS = 1 << 30
 _LARGEST, _SMALLEST = 1e100, 1e-100
 
 _DIGITS = bytes(range(256)).translate(bytes.maketrans(b"123456789E", b"000000000e"))
-#: What is in JSON with digits as zeros, where there may be a number beyond the bounds.
+#: JSON with all digits replaced by 0 contains one of these if it has a number beyond the bounds.
 _LONG_NUMBERS = (b"0" * 16, b"e000", b"e+000", b"e-000")
 
 _REFS = ("$ref", "$dynamicRef", "$recursiveRef")
 _IN_PLACE = frozenset(["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"])
-_NAMED = {"properties": 0, "prefixItems": 1}  # for the member of that name, the element at that index
-_OTHER = {"additionalProperties": 0, "items": 1}  # for all that _NAMED beside it leaves over
+_NAMED = {"properties": 0, "prefixItems": 1}  # apply to the member of that name, the element at that index
+_OTHER = {"additionalProperties": 0, "items": 1}  # apply to what _NAMED of the same subschema leaves over
 _WILD = dict.fromkeys(("patternProperties", "propertyNames", "unevaluatedProperties"), 0)
 _WILD |= dict.fromkeys(("contains", "unevaluatedItems"), 1)
-_APART = frozenset({"$defs", "definitions", "contentSchema"})  # apply where they are referred to
+_APART = frozenset({"$defs", "definitions", "contentSchema"})  # apply only where something refers to them
 _MAPS = frozenset(["properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"])
 _LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _KEYWORDS = _IN_PLACE | _APART | {*_NAMED, *_OTHER, *_WILD}
@@ -97,27 +98,20 @@ _KEYWORDS = _IN_PLACE | _APART | {*_NAMED, *_OTHER, *_WILD}
 class Effort:
     """What is left of the budget for the schemas of one stream."""
 
-    __slots__ = ("_patterns", "_steps", "_subschemas")
+    __slots__ = ("_left",)
 
     def __init__(self) -> None:
-        self._subschemas = MAX_SUBSCHEMAS
-        self._patterns = MAX_PATTERNS
-        self._steps = _ANALYSIS
+        self._left = {"subschemas": MAX_SUBSCHEMAS, "patterns": MAX_PATTERNS, "steps": _MAX_STEPS}
 
-    def subschema(self, where: str) -> None:
-        self._subschemas -= 1
-        if self._subschemas < 0:
-            raise ValidationFailed(f"{where} has too many subschemas; expected at most {MAX_SUBSCHEMAS} in a stream")
-
-    def pattern(self, where: str) -> None:
-        self._patterns -= 1
-        if self._patterns < 0:
-            raise ValidationFailed(f"{where} has too many patterns; expected at most {MAX_PATTERNS} in a stream")
-
-    def steps(self, count: int, where: str) -> None:
-        self._steps -= count
-        if self._steps < 0:
+    def spend(self, what: str, where: str, count: int = 1) -> None:
+        """Raises :class:`ValidationFailed` if there are too many ``subschemas``, ``patterns`` or ``steps``."""
+        self._left[what] -= count
+        if self._left[what] >= 0:
+            return
+        if what == "steps":
             raise ValidationFailed(f"{where} is too entangled; expected fewer references between subschemas")
+        most = MAX_SUBSCHEMAS if what == "subschemas" else MAX_PATTERNS
+        raise ValidationFailed(f"{where} has too many {what}; expected at most {most} in a stream")
 
 
 def check_schema(schema: Any, *, limits: Limits, where: str = "schema", effort: Effort | None = None) -> CheckedSchema:
@@ -132,7 +126,7 @@ def check_schema(schema: Any, *, limits: Limits, where: str = "schema", effort: 
 
 
 class Extent(NamedTuple):
-    """How much there is in some content: values and texts, levels, and the bits of its largest number."""
+    """The size of some content: values and text, levels, and the bits of the largest number."""
 
     size: int
     depth: int
@@ -140,16 +134,16 @@ class Extent(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What running a schema can cost."""
+    """The most that running a schema can cost."""
 
     cost: int
-    """The most that one value of the content costs."""
+    """Keyword checks for one value of the content."""
     errors: int
-    """The most errors that one value can have."""
+    """Errors that one value can have."""
     depth: int
-    """Levels of content up to which that holds."""
+    """Levels of content up to which these bounds hold."""
     bits: int
-    """Of the numbers for which that holds."""
+    """Bits of a number up to which these bounds hold."""
 
 
 class CheckedSchema(NamedTuple):
@@ -164,14 +158,14 @@ class BoundedSchema(NamedTuple):
     profile: Profile
 
     def extent(self, data: bytes, value: Any) -> Extent:
-        """As :func:`measure` of the value in ``data``; where an upper bound from the bytes will do, without a walk."""
+        """The extent of the ``value`` in ``data``, or an upper bound of it, which takes no walk through the value."""
         brackets = data.count(b"[") + data.count(b"{")
         if brackets > self.profile.depth or (self.profile.bits < _ANY_BITS and _has_long_number(data)):
             return measure(value)
         return Extent(1 + brackets + data.count(b",") + len(data) // CHARACTERS_OF_A_VALUE, brackets)
 
     def why_unchecked(self, extent: Extent, most_work: int = MAX_WORK) -> str | None:
-        """Why content of this extent is not checked; None where it is."""
+        """Return why content of this extent cannot be checked, or None if it can."""
         cost, _, depth, bits = self.profile
         if extent.depth > depth:
             return f"nested too deep; expected at most {depth} levels, as far as its schema is checked"
@@ -182,7 +176,7 @@ class BoundedSchema(NamedTuple):
         return None
 
     def has_few_errors(self, extent: Extent) -> bool:
-        """Whether errors may be listed. Those of branches hold those below them."""
+        """Whether errors may be listed. An error of a branch contains all errors below it."""
         return extent.size * self.profile.errors * max(1, extent.depth / 4) <= MAX_LISTED
 
     def problems(self, value: Any, extent: Extent, most: int = MAX_PROBLEMS) -> list[str]:
@@ -203,10 +197,10 @@ class BoundedSchema(NamedTuple):
 def compile_schema(
     schema: Any, where: str = "schema", effort: Effort | None = None, *, known: Profile | None = None
 ) -> BoundedSchema:
-    """Refuse a schema that is not valid or not safe to run, else make it ready to run. ``known`` is its profile, where
-    it was found before: most of the time goes there."""
+    """Compile a schema. Raises :class:`ValidationFailed` if it is not valid or not safe to run. ``known`` is its
+    profile from an earlier analysis, which takes most of the time."""
     profile = known or _analyse(schema, where, effort or Effort())
-    # Without its own name, no reference can mean one of the schemas that the library knows by name.
+    # Without its $id, no reference can mean one of the schemas that the library knows by name.
     plain = {key: item for key, item in schema.items() if key != "$id"} if isinstance(schema, dict) else schema
     try:
         validator = jsonschema_rs.Draft202012Validator(
@@ -237,7 +231,7 @@ def _analyse(schema: Any, where: str, effort: Effort) -> Profile:
 
 
 def measure(value: Any) -> Extent:
-    """The walk ends where it is too much."""
+    """Measure a decoded value. The walk stops when it is too large or too deep anyway."""
     values, characters, bits, depth, level = 0, 0, 0, -1, [value]
     while level and depth <= MAX_DEPTH and values <= MAX_WORK:
         below: list[Any] = []
@@ -262,7 +256,7 @@ def measure(value: Any) -> Extent:
 
 
 def _has_long_number(data: bytes) -> bool:
-    """Whether there may be one, in a few passes in C. Texts may look like it: then the walk finds none."""
+    """Whether there may be a number beyond the bounds, found in a few passes in C. Text may look like one."""
     digits = data.translate(_DIGITS)
     return any(long in digits for long in _LONG_NUMBERS)
 
@@ -272,12 +266,13 @@ def _has_long_number(data: bytes) -> bool:
 
 @dataclass(slots=True)
 class _Node:
-    """One subschema and where it leads. ``named``, ``other`` and ``wild``: for objects, then for arrays."""
+    """One subschema, and the subschemas that it applies. ``named``, ``other`` and ``wild`` are pairs, for objects and
+    for arrays."""
 
     weight: int = 2
     errors: int = 1
     unique: int = 0
-    """What it costs beside that, for each value below."""
+    """The additional cost for each value below."""
     bits: int = _ANY_BITS
     place: list[int] = field(default_factory=list)
     named: tuple[dict[str, int], dict[str, int]] = field(default_factory=lambda: ({}, {}))
@@ -302,7 +297,7 @@ def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 def _graph(root: dict[str, Any] | bool, where: str, effort: Effort) -> list[_Node]:
     """Every subschema of the schema, with its references resolved; the root is the first."""
-    effort.subschema(where)
+    effort.spend("subschemas", where)
     nodes = [_Node()]
     places = {"": 0}
     refs: list[tuple[int, str, str]] = []
@@ -324,7 +319,7 @@ def _graph(root: dict[str, Any] | bool, where: str, effort: Effort) -> list[_Nod
         refs += [(number, f"{path}/{key}", schema[key]) for key in _REFS if isinstance(schema.get(key), str)]
         for keyword, name, item in _subschemas(schema):
             child = len(nodes)
-            effort.subschema(where)
+            effort.spend("subschemas", where)
             nodes.append(_Node())
             tail = _pointer([keyword, name] if keyword in _MAPS | _LISTS else [keyword])
             places[path + tail] = child
@@ -350,19 +345,19 @@ def _graph(root: dict[str, Any] | bool, where: str, effort: Effort) -> list[_Nod
 
 
 def _weigh(node: _Node, schema: dict[str, Any], where: str, effort: Effort) -> None:
-    """What one look at this subschema costs (units of 5 ns, measured with jsonschema_rs 0.60 and rounded up), and how
-    many errors it can find."""
+    """Find out what one visit of this subschema costs (in units of 5 ns, measured with jsonschema_rs 0.60 and rounded
+    up), and how many errors it can find."""
     names = [schema.get("required"), *(_members(schema, "dependentRequired") + _members(schema, "dependencies"))]
     listed = sum(1 + len(each) for each in names if isinstance(each, list))
     options = [*_members(schema, "enum"), schema.get("const")]
-    # Text alone is looked up by its hash; beside anything else it is compared too.
+    # Text is looked up by its hash if all options are text; otherwise it is compared too.
     of_number = _WHOLE_COMPARISON if schema.get("type") == "integer" else _COMPARISON
     comparing = sum(_comparison(option, of_number) for option in options)
     cost = comparing + (4 * len(options) if comparing else 0)
     keyed = schema.get("patternProperties")
     for pattern in (schema.get("pattern"), *(keyed if isinstance(keyed, dict) else ())):
         if isinstance(pattern, str):
-            effort.pattern(where)
+            effort.spend("patterns", where)
             cost += _pattern_cost(pattern)
     cost += sum(_SLOW[keyword] for keyword in _SLOW.keys() & schema.keys())
     node.weight = 2 + len(schema) + 4 * listed + cost
@@ -374,7 +369,7 @@ def _weigh(node: _Node, schema: dict[str, Any], where: str, effort: Effort) -> N
 
 
 def _comparison(option: Any, of_number: int) -> int:
-    """With an option of ``enum`` or ``const``. Text is looked up; a container is compared with all that is in it."""
+    """The cost of comparing a value with an option of ``enum`` or ``const``, and with everything inside it."""
     if isinstance(option, str | bool | None):
         return 0
     cost, pending = 0, [option]
@@ -389,13 +384,13 @@ def _comparison(option: Any, of_number: int) -> int:
 
 
 def _members(schema: dict[str, Any], keyword: str) -> list[Any]:
-    """The values below a keyword, whatever stands there: the meta-schema has not judged it yet."""
+    """The values below a keyword. They may have any type, because the meta-schema is checked later."""
     value = schema.get(keyword)
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
 def _pattern_cost(pattern: str) -> int:
-    """The engine is linear in the text, times the size of the pattern when that is bad."""
+    """The engine takes linear time in the text, but a large pattern multiplies it."""
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=_SMALL_REGEX)
     except ValueError:
@@ -417,7 +412,7 @@ def _profile(nodes: list[_Node], where: str, effort: Effort) -> Profile:
     def spread(entries: dict[int, int]) -> Counter[int]:
         out: Counter[int] = Counter()
         for target, count in entries.items():
-            effort.steps(len(reach[target]), where)
+            effort.spend("steps", where, len(reach[target]))
             for each, times in reach[target].items():
                 out[each] += count * times
         return out
@@ -450,7 +445,7 @@ def _profile(nodes: list[_Node], where: str, effort: Effort) -> Profile:
             for entries in ({}, *named.values()):
                 visits = spread(entries)
                 visits += common
-                effort.steps(len(visits), where)
+                effort.spend("steps", where, len(visits))
                 cost, most = map(max, price(visits), (cost, most))
                 for each, count in visits.items():
                     below[each] = max(below.get(each, 0), count)
@@ -473,7 +468,7 @@ _ADVICE = (
 
 
 def _closures(nodes: list[_Node], where: str, effort: Effort) -> list[Counter[int]]:
-    """For each subschema, how often it and those it applies to the same value are looked at."""
+    """For each subschema: how often it visits each subschema for one value, itself included."""
     reach: list[Counter[int]] = [Counter() for _ in nodes]
     height = [0] * len(nodes)
     try:
@@ -488,7 +483,7 @@ def _closures(nodes: list[_Node], where: str, effort: Effort) -> list[Counter[in
         for target in nodes[number].place:
             reach[number].update(reach[target])
             height[number] = max(height[number], 1 + height[target])
-        effort.steps(len(reach[number]), where)
+        effort.spend("steps", where, len(reach[number]))
         if height[number] > MAX_CHAIN:
             raise ValidationFailed(f"{where} has a chain of references too long; expected at most {MAX_CHAIN}")
         if sum(nodes[each].weight * count for each, count in reach[number].items()) > MAX_COST:

@@ -1,4 +1,4 @@
-"""The gateway: its spaces, its connections, and whom each connection belongs to."""
+"""The gateway: its spaces, its connections, and the participant that each connection belongs to."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ T = TypeVar("T")
 
 log = logging.getLogger("mewstream.gateway")
 
-#: How long a drain waits for connections to end after the last was told to.
+#: Seconds that a drain waits for connections to end after the last of them was closed.
 DRAIN_TIMEOUT = 3.0
 
 
 class Gateway:
-    """Everything but the listening socket, which :mod:`mewstream.gateway.server` has."""
+    """Everything but the listening sockets, which belong to :mod:`mewstream.gateway.server`."""
 
     def __init__(self, config: GatewayConfig, *, base_url: str) -> None:
         self.config = config
@@ -113,20 +113,20 @@ class Gateway:
         return "journal_unavailable" if self.recorder.failing else "ok"
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task that is kept until it is done."""
+        """Start a task, and keep a reference to it until it is done."""
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def _states(self) -> dict[str, SpaceState]:
-        """Of all spaces in the journal, those that are not configured now included."""
+        """The states of all spaces in the journal, including those that are not configured any more."""
         return self._dormant | {id: space.state for id, space in self.spaces.items()}
 
     # -- identity ---------------------------------------------------------------------------------
 
     def find_space(self, name: str | None) -> Space | None:
-        """By name; where the gateway serves one space only, the name may be left out."""
+        """Find a space by its name, which may be left out if the gateway serves only one space."""
         if name is None:
             return next(iter(self.spaces.values())) if len(self.spaces) == 1 else None
         return self.spaces.get(name)
@@ -135,7 +135,8 @@ class Gateway:
         return self._books[space.id].identify(token)
 
     def identify(self, request: JoinRequest, *, named_space: str | None, header_token: str | None) -> tuple[Space, str]:
-        """Find out whom a join comes from. The token decides, and everything else must agree (decision 20)."""
+        """Find the space and the participant of a join. The token decides, and everything else must agree with it
+        (decision 20). Raises :class:`JoinRefused`."""
         if request.space is not None and named_space is not None and request.space != named_space:
             raise _no_such_space("the join and the URL name different spaces")
         name = request.space if request.space is not None else named_space
@@ -155,7 +156,9 @@ class Gateway:
         return space, participant
 
     def confirm(self, request: JoinRequest, space: Space, participant: str) -> None:
-        """A further join on a connection that is identified already must say the same."""
+        """Check a further join on a connection that has joined: it must not contradict the first.
+
+        Raises :class:`JoinRefused`."""
         if request.space is not None and request.space != space.id:
             raise _no_such_space(f"this connection has joined {space.id!r} already")
         claimed = {request.participant} - {None}
@@ -165,7 +168,7 @@ class Gateway:
             raise _bad_token()
 
     def _mint_token(self, space: str, participant: str) -> str:
-        """The token of an invited participant. A crash may have left an earlier one that nobody was told."""
+        """Make the token of an invited participant. It replaces one that a crash may have left behind."""
         token = new_token()
         earlier = self._invited.put(space, participant, token)
         self._books[space].forget(earlier)
@@ -175,7 +178,7 @@ class Gateway:
     # -- connections ------------------------------------------------------------------------------
 
     def is_allowed_origin(self, origin: str, host: str) -> bool:
-        """Whether a browser's page may connect: one of the gateway's own host, or of an origin that is configured."""
+        """Whether a web page may connect: it comes from the gateway's host, or from an origin that is configured."""
         allowed = self.config.allowed_origins
         if "*" in allowed or origin in allowed:
             return True
@@ -227,7 +230,8 @@ class Gateway:
             space.clock.make_up(round(WATCH_SECONDS * SECOND))
 
     def _join_output_logs(self) -> None:
-        """Join the participants with ``auto_connect``; again, where the journal could not record it before."""
+        """Join the participants with ``auto_connect`` that are not connected, for instance because the journal could
+        not record it before."""
         for (id, participant), output_log in self._logs.items():
             space = self.spaces[id]
             if space.config.participants[participant].auto_connect and not space.state.is_connected(participant):
@@ -236,7 +240,7 @@ class Gateway:
     # -- going away -------------------------------------------------------------------------------
 
     async def drain(self) -> None:
-        """Tell everyone to reconnect, spread over time, and keep their rights for a while."""
+        """Close all connections, spread over time, so that clients reconnect. They keep their rights for a while."""
         self.draining = True
         self._pings.stop()
         self._upkeep_timer.cancel()
@@ -254,7 +258,7 @@ class Gateway:
                 await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT)
 
     def close(self) -> None:
-        """End a drain: everything is written, and nothing more can happen."""
+        """Write everything to the journal and close it. Nothing more can happen afterwards."""
         for space in self.spaces.values():
             space.stop()
         self._replay_threads.close()

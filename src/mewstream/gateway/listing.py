@@ -1,6 +1,6 @@
-"""Pages of streams and participants: for clients that have not joined, and for the rest of a long welcome.
+"""Pages of streams and participants, for clients that have not joined, and for the rest of a long welcome.
 
-The entries and bytes of a page are bounded. Where there is more, ``next`` is what the next page comes after.
+The entries and bytes of a page are bounded. If there are more, ``next`` is the ``after`` of the next page.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mewstream.protocol.state import SpaceState, Stream
 from mewstream.protocol.stream_rules import capability_violation
 
 MAX_ENTRIES = 1_000
-#: Of a page over HTTP, where an answer is taken as fast as its reader likes.
+#: Bytes of a page over HTTP.
 HTTP_PAGE_BYTES = 1 << 20
-#: Of a page over a socket, between all that is told there.
+#: Bytes of a page over a socket, where it delays other messages.
 SOCKET_PAGE_BYTES = 256 << 10
 
 
@@ -31,7 +31,7 @@ class Page(NamedTuple):
 
 
 def entry_limit(value: Any) -> int:
-    """``limit`` as it was asked for, as a number or as the text of one."""
+    """The number of entries that a client asked for by ``limit``, which may be a number or the text of one."""
     if value is None:
         return MAX_ENTRIES
     text = value if isinstance(value, str) else str(value) if type(value) is int else ""
@@ -41,7 +41,7 @@ def entry_limit(value: Any) -> int:
 
 
 def stream_page(state: SpaceState, after: Any, limit: int, max_bytes: int, describe: Callable[[Stream], bytes]) -> Page:
-    """In the order in which they were opened. ``after`` may be the id of one that has ended since."""
+    """A page of streams in the order in which they were opened. ``after`` may be the id of one that has ended."""
     number = stream_number(after)
     ids = list(state.streams)
     ids = ids[bisect.bisect_right(ids, number, key=stream_number) :]
@@ -51,7 +51,7 @@ def stream_page(state: SpaceState, after: Any, limit: int, max_bytes: int, descr
 def participant_page(
     ids: Iterable[str], after: Any, limit: int, max_bytes: int, describe: Callable[[str], bytes]
 ) -> Page:
-    """By name, so that a page begins where the last one ended, whoever came and went between."""
+    """A page of participants, sorted by name, so that joins and leaves between two pages do not matter."""
     if not isinstance(after, str | None):
         raise ValidationFailed("after must be the id of a participant", field="after")
     ordered = sorted(id for id in ids if after is None or id > after)
@@ -59,7 +59,7 @@ def participant_page(
 
 
 def stream_number(id: Any) -> int:
-    """Streams are numbered in the order in which they were opened, and no number comes again."""
+    """The number in the id of a stream. Streams are numbered in the order in which they were opened."""
     if id is None:
         return 0
     number = id.removeprefix("stream-") if isinstance(id, str) else ""
@@ -70,7 +70,7 @@ def stream_number(id: Any) -> int:
 
 
 def _page(ids: list[str], described: Iterable[bytes], max_bytes: int) -> Page:
-    """At least one entry, however large."""
+    """As many entries as fit into ``max_bytes``, but at least one."""
     entries: list[bytes] = []
     size = 0
     for entry in described:

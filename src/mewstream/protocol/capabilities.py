@@ -1,7 +1,7 @@
 """What a participant may send: a compiled list of ``{kind, payload?}`` patterns (:mod:`.patterns`).
 
-A message is allowed if one permission matches it and no denial does. A question that costs more than
-``MAX_STEPS`` is answered with no.
+A message is allowed if one permission matches it and no denial does. If finding out would take more than ``MAX_STEPS``
+steps, it is not allowed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class _Decision(NamedTuple):
     verdict: bool | None
     judges_payload: bool
     granting: tuple[PayloadNode, ...] | None
-    """None: granted whatever the payload is, unless it is denied."""
+    """None if the kind is granted with any payload, unless it is denied."""
     denying: tuple[PayloadNode, ...]
     is_denied: bool | None
-    """Whether a denial matches, whatever is permitted; None if it depends on the payload."""
+    """Whether a denial matches; None if it depends on the payload."""
 
 
 _DENIED: Final = _Decision(False, False, (), (), True)
@@ -62,11 +62,10 @@ def _compile_one(pattern: Any, name: str, budget: Budget) -> Pattern:
 
 
 class Capabilities:
-    """An immutable list of patterns, compiled once and asked for every envelope.
+    """An immutable, compiled list of patterns.
 
-    Keys of a pattern other than ``kind`` and ``payload`` (``id``, ``reason``, ...) are kept for
-    :meth:`as_list` and have no effect. Raises :exc:`ValidationFailed`, which names the pattern by its index,
-    if one is malformed.
+    Keys of a pattern other than ``kind`` and ``payload`` (``id``, ``reason``, ...) have no effect, and :meth:`as_list`
+    returns them. Raises :exc:`ValidationFailed` with the index of the pattern if one is malformed.
     """
 
     __slots__ = ("_decisions", "_identity", "_json", "_patterns")
@@ -100,8 +99,8 @@ class Capabilities:
             return False
 
     def permitting(self, kind: str, payload: Any) -> int | None:
-        """The place in the list of the first permission that lets ``kind`` with ``payload`` through; None where it is
-        not allowed. For those who explain a decision: :meth:`allows` is quicker."""
+        """The index of the first permission that allows ``kind`` with ``payload``, or None if it is not allowed. This
+        is for explaining a decision; :meth:`allows` is faster."""
         if not self.allows(kind, payload):
             return None
         budget = Budget(MAX_STEPS)
@@ -116,8 +115,7 @@ class Capabilities:
         return None
 
     def denies(self, kind: str, payload: Any) -> bool:
-        """Whether a denial matches, for those who may send ``kind`` by something else than a permission of this list. A
-        denial wins over that too."""
+        """Whether a denial matches. A denial also wins over a right that does not come from this list."""
         decision = self._decisions.get(kind) or self._decide(kind)
         if decision.is_denied is not None:
             return decision.is_denied
@@ -128,11 +126,11 @@ class Capabilities:
             return True
 
     def may_allow(self, kind: str) -> bool:
-        """Whether there is any payload with which the holder may send ``kind``: known without looking at one."""
+        """Whether there may be a payload with which the holder may send ``kind``."""
         return (self._decisions.get(kind) or self._decide(kind)).verdict is not False
 
     def judges_payload(self, kind: str) -> bool:
-        """Whether a pattern for ``kind`` looks at the payload, so that it must be decoded first."""
+        """Whether a pattern for ``kind`` depends on the payload, which must be decoded then."""
         return (self._decisions.get(kind) or self._decide(kind)).judges_payload
 
     def first_not_covered(self, patterns: Sequence[Mapping[str, Any] | str]) -> Mapping[str, Any] | str | None:
@@ -159,8 +157,8 @@ class Capabilities:
         )
 
     def taking(self, held: Capabilities) -> set[int]:
-        """The places in another list of the patterns that a revoke of these patterns takes away: every one that
-        allows nothing beyond one of these. Raises :exc:`ValidationFailed` where that is too much to compare."""
+        """The indexes of the patterns in another list that a revoke of these patterns takes away: all that allow
+        nothing beyond one of these. Raises :exc:`ValidationFailed` if there is too much to compare."""
         budget = Budget(MAX_STEPS)
         taken = set()
         try:
@@ -177,7 +175,7 @@ class Capabilities:
         return taken
 
     def as_list(self) -> list[dict[str, Any]]:
-        """The patterns in order, as a copy that may be changed; a bare string is ``{"kind": ...}``."""
+        """A copy of the patterns, in order, with a bare string as ``{"kind": ...}``."""
         copy: list[dict[str, Any]] = json.loads(self._json)
         return copy
 
@@ -203,7 +201,7 @@ class Capabilities:
             tuple(node for node in denying if node is not None),
             True if None in denying else None if denying else False,
         )
-        # Kinds come from the network: whoever invents them must not fill the memory.
+        # Kinds come from the network, and invented ones must not fill the memory.
         if len(self._decisions) >= _CACHED_KINDS:
             self._decisions.clear()
         self._decisions[kind] = decision
@@ -226,8 +224,8 @@ _PRIVILEGED: Final = Capabilities(["capability/*", "space/*", "system/*"])
 
 
 def is_privileged(pattern: Mapping[str, Any] | str) -> bool:
-    """Whether a pattern may let through what changes the rights of others: anything that can match a kind of
-    ``capability/*``, ``space/*`` or ``system/*``, such as ``*``, ``s*`` and ``*/*``. If in doubt, it does."""
+    """Whether a pattern may allow changing the rights of others: whether it can match a kind of ``capability/*``,
+    ``space/*`` or ``system/*``, as ``*``, ``s*`` and ``*/*`` do. True if that is too much to find out."""
     compiled = _compile_one(pattern, "capability pattern", Budget(MAX_NODES))
     if compiled.denies:
         return False

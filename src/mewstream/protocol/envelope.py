@@ -1,8 +1,8 @@
 """Envelopes: decoding what a peer sent, checking its shape, and encoding what is relayed.
 
-Field values stay raw JSON until somebody needs them, so that whatever the gateway does not
-understand survives a relay as it was. What the gateway has judged is encoded again from what it
-judged: two readers of the same message can never disagree about a repeated key.
+Fields stay raw JSON until they are needed, so that whatever the gateway does not understand is relayed unchanged.
+Fields that the gateway has judged are encoded again from the judged values, so that two readers of the same message
+cannot disagree about a repeated key.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _compact = msgspec.json.format
 
 _KNOWN = frozenset({"protocol", "id", "ts", "from", "to", "kind", "correlation_id", "context", "payload"})
-#: Written by the gateway for those who asked for positions; a client's own is dropped, not believed.
+#: The gateway adds this field for clients that asked for positions. If a client sends it, it is dropped.
 _DROPPED = frozenset({"seq"})
 
-#: In ``to`` and ``correlation_id``.
+#: Entries in ``to`` and ``correlation_id``.
 MAX_NAMES = 10_000
-#: Levels of JSON. Far less than the interpreter's stack, so that what was read can be written again.
+#: Levels of JSON: far fewer than the stack allows, so that everything that was decoded can be encoded again.
 MAX_DEPTH = 100
 
 _LONGEST_ESCAPE = len("\\u0000")
-#: What stands for a value that is too long to be looked into, by its first byte.
+#: A stand-in for a value that is too long to be decoded, of the type that its first byte tells.
 _BEGINNINGS = {b'"': b'""', b"[": b"[]", b"{": b"{}"}
-#: All that tells how deep JSON is nested: brackets, and where strings begin and end. Both kinds of brackets as one.
+#: Everything that does not matter for how deep JSON is nested: all but brackets, quotes and backslashes.
 _STRUCTURE = bytes(set(range(256)) - set(b'[]{}"\\'))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _RUN = re.compile(rb"(\[+)(\]+)")
-#: While a pass takes out such a part of what is left, another one is quicker than to count runs.
+#: While a pass removes at least this part of the brackets, another pass is faster than counting runs.
 _WORTH_A_PASS = 1 / 6
 
 
 class Envelope(msgspec.Struct):
-    """An envelope as a peer sent it, shape-checked. Fields it left out are None."""
+    """An envelope as a peer sent it, with its shape checked. Fields that were left out are None."""
 
     kind: str
     id: str | None = None
@@ -59,21 +59,22 @@ class Envelope(msgspec.Struct):
     payload_raw: bytes = b"{}"
     extra: dict[str, msgspec.Raw] = {}
     digest: int = 0
-    """Tells a repetition of a message from another message under the same id. It is that of what the peer sent,
-    whatever the gateway fills in afterwards."""
+    """Tells a repetition of a message from another message with the same id. It does not depend on fields that the
+    gateway fills in later."""
     payload_decoded: dict[str, Any] | None = None
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The payload as an object; decoded on first use. Whoever asks for it judges by it, so that this very object is
-        relayed; changing it changes what is relayed."""
+        """The decoded payload. Once it was used, this object is relayed instead of the raw JSON, so that what was
+        judged and what is relayed are the same; a change of it changes what is relayed."""
         if self.payload_decoded is None:
             self.payload_decoded = decode_json(self.payload_raw, "payload")
         return self.payload_decoded
 
     def encode(self, *, id: str, ts: str, sender: str) -> bytes:
-        """The normalised JSON that everyone gets, with the missing fields filled in. Raises :class:`ValidationFailed`
-        where a part of it is not for everyone's decoder."""
+        """The normalised JSON that everyone gets, with the missing fields filled in.
+
+        Raises :class:`ValidationFailed` if some clients could not decode a part of it."""
         fields: dict[str, Any] = {
             "protocol": kinds.PROTOCOL,
             "id": id,
@@ -87,7 +88,7 @@ class Envelope(msgspec.Struct):
             fields["correlation_id"] = self.correlation_id
         if self.context is not None:
             fields["context"] = self.context
-        # What nobody here has looked into is relayed as it is: it must be what others, our SDK among them, can decode.
+        # What was not decoded is relayed unchanged, so it must be checked that clients can decode it.
         for key, raw in self.extra.items():
             decode_json(bytes(raw), key[:40])
         if self.payload_decoded is None:
@@ -98,10 +99,10 @@ class Envelope(msgspec.Struct):
 
 
 def parse_envelope(data: bytes, *, max_id_bytes: int) -> Envelope:
-    """Decode one message. Raises :class:`ValidationFailed` that says what was expected."""
+    """Decode one message. Raises a :class:`PeerError` that says what was expected."""
     try:
         if not data.isascii():
-            data.decode()  # what nobody here looks into is relayed as it is, and must be text
+            data.decode()  # what is not decoded is relayed unchanged, and must be UTF-8
         data = _compact(data, indent=-1)
         fields = _decode_fields(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as flaw:
@@ -157,19 +158,20 @@ def _check_fields(fields: dict[str, msgspec.Raw], max_id_bytes: int) -> Envelope
 
 
 def _brackets(data: bytes) -> bytes:
-    """The brackets of JSON that are not in strings. A few passes in C: a megabyte of brackets or quotes must not take
-    a loop of Python's."""
+    """The brackets of JSON that are not in strings, with braces as brackets.
+
+    It takes a few passes in C, because a loop in Python over a megabyte of brackets or quotes would take too long."""
     left = data.translate(_ONE_KIND, _STRUCTURE)
-    if b"\\" in left:  # of a run of backslashes the first escapes the second
+    if b"\\" in left:  # the first of two backslashes escapes the second
         left = left.replace(b"\\\\", b"").replace(b'\\"', b"").replace(b"\\", b"")
-    # What has an even number of quotes before it is outside: two that meet may go, of one string or of two.
+    # Outside of strings is what has an even number of quotes before it, so two adjacent quotes may be removed.
     left = left.replace(b'""', b"")
     return b"".join(left.split(b'"')[::2]) if b'"' in left else left
 
 
 def _is_deeper(brackets: bytes, most: int) -> bool:
-    """Innermost pairs are taken out, level by level, as long as these are many. Then the runs that are left are long,
-    and few enough to be counted."""
+    """Whether brackets are nested deeper than ``most``. Innermost pairs are removed level by level, as long as there
+    are many of them. The runs that are left are long, and few enough to be counted."""
     depth = deepest = 0
     while brackets and most > 0:
         left = brackets.replace(b"[]", b"")
@@ -186,7 +188,7 @@ def _is_deeper(brackets: bytes, most: int) -> bool:
 
 def _text(fields: dict[str, msgspec.Raw], key: str, max_bytes: int | None) -> str | None:
     raw = bytes(fields.get(key, b"null"))
-    # A character takes six bytes at most, as an escape: what is longer need not be decoded to be refused.
+    # A character takes at most six bytes, as an escape, so a longer value can be refused without decoding it.
     is_too_long = max_bytes is not None and len(raw) > _LONGEST_ESCAPE * max_bytes + 2
     value = decode_json(raw if not is_too_long else _BEGINNINGS.get(raw[:1], b"0"), key)
     if value is None:
@@ -217,7 +219,7 @@ def _texts(fields: dict[str, msgspec.Raw], key: str, max_bytes: int, *, bare_tex
 
 
 def decode_json(raw: bytes, what: str) -> Any:
-    """A part of a message, whose flaws are its sender's."""
+    """Decode a part of a message. Raises :class:`ValidationFailed`, in which ``what`` names the part."""
     try:
         return msgspec.json.decode(raw)
     except msgspec.ValidationError:

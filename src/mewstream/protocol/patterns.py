@@ -1,6 +1,6 @@
 """The language of capability patterns: what ``{kind, payload?}`` matches, compiled and bounded.
 
-The pattern language (``WIRE.md``, Capabilities), with what it leaves open settled here:
+``docs/protocol.md`` describes the language for users. In detail:
 
 ``kind``
     Exact, or with ``*`` for any characters, ``/`` included. A leading ``!`` denies what the rest matches;
@@ -19,11 +19,10 @@ The pattern language (``WIRE.md``, Capabilities), with what it leaves open settl
       type never satisfies it, so wrapping a forbidden name in a list does not get it past.
     * number, boolean, null: the same value; ``1`` is ``1.0`` but not ``true``.
 
-What peers send cannot hang the gateway: RE2 needs no backtracking, recursion follows the pattern (at most
-``MAX_DEPTH`` levels) and never the payload, and one call spends at most ``MAX_STEPS`` steps over all patterns
-together: one per value looked at, and one more per ``REGEX_WORK`` units of (bytes of text x size of the
-compiled expression). Whoever exceeds it, or sends text that is not Unicode, is denied: a question that cannot
-be answered must not become a permission.
+Nothing that peers send can hang the gateway: RE2 does not backtrack, recursion follows the pattern (at most
+``MAX_DEPTH`` levels) and never the payload, and one call spends at most ``MAX_STEPS`` steps on all patterns together: a
+step for each value that it looks at, and another for each ``REGEX_WORK`` units of (bytes of text x size of the compiled
+expression). If that is exceeded, or if a text is not valid Unicode, the answer is a denial.
 """
 
 from __future__ import annotations
@@ -48,21 +47,21 @@ EXPRESSION_NODES: Final = 7
 NODE_SIZE: Final = 4
 MAX_STEPS: Final = 50_000
 REGEX_WORK: Final = 64
-"""With these two, one question costs about 25 ms at most, and an ordinary expression can judge 128 KiB of text."""
+"""With these two, one call takes about 25 ms at most, and an ordinary expression can search 128 KiB of text."""
 _REGEX_MEMORY: Final = 256 << 10
 _COMPILING: Final = 100  # steps
 
 
 class Malformed(ValueError):
-    """A pattern that cannot be compiled. The text says what is wrong and what was expected."""
+    """A pattern cannot be compiled. The text says what is wrong and what was expected."""
 
 
 class Undecidable(Exception):
-    """The answer would cost too much, or the text cannot be judged."""
+    """The answer would take too many steps, or a text is not valid Unicode."""
 
 
 class Budget:
-    """The steps that are left for one question."""
+    """The steps that are left for one call."""
 
     __slots__ = ("_left",)
 
@@ -76,14 +75,14 @@ class Budget:
 
 
 class _Regex:
-    """An RE2 expression that charges for its worst case."""
+    """An RE2 expression that spends steps of the budget for its worst case."""
 
     __slots__ = ("_find", "size")
 
     def __init__(self, source: str, *, glob: bool) -> None:
         options = re2.Options()
         options.max_mem = _REGEX_MEMORY
-        options.log_errors = False  # they would go to stderr, whatever the application wants
+        options.log_errors = False  # they would go to stderr
         options.never_capture = True
         options.dot_nl = glob
         try:
@@ -100,7 +99,7 @@ class _Regex:
 
     def found_in(self, text: str, budget: Budget) -> bool:
         try:
-            data = text.encode()  # bytes: for str, re2 would also map the offsets back
+            data = text.encode()  # for str, re2 would also convert offsets
         except UnicodeEncodeError:  # a lone surrogate; "no match" would satisfy a negation
             raise Undecidable from None
         budget.spend(1 + len(data) * self.size // REGEX_WORK)
@@ -116,7 +115,7 @@ def _glob_regex(glob: str, *, star: str) -> _Regex:
 
 
 def _globs_apart(one: str, other: str) -> bool:
-    """Whether two globs surely have no text in common, judged by their fixed beginnings and ends."""
+    """Whether two globs certainly have no text in common, by their fixed beginnings and ends."""
     if "*" not in one and "*" not in other:
         return one != other
     head, other_head = one.split("*", 1)[0], other.split("*", 1)[0]
@@ -147,7 +146,7 @@ class _Text:
     def __init__(self, source: str) -> None:
         self.source = source
         self._widened: _Regex | None = None
-        """Made when it is asked for: one question may ask it of thousands."""
+        """Compiled on first use, because one call may need those of thousands of patterns."""
         self._negated = source.startswith("!")
         body = source[1:] if self._negated else source
         if self._negated and (not body or body.startswith("!")):
@@ -164,19 +163,19 @@ class _Text:
         return isinstance(value, str) and self.regex.found_in(value, budget) is not self._negated
 
     def includes(self, other: _Text, budget: Budget) -> bool:
-        """Whether every string that ``other`` matches is surely matched by this."""
+        """Whether this certainly matches every string that ``other`` matches."""
         if self.source == other.source or set(self.source) == {"*"}:
             return True
         if self.glob is None or other.glob is None or "\0" in self.glob:
             return False
-        # Match the text of the other glob: its stars can only fall within ours. NUL stands for its `**`,
-        # which must not fall within a `*` that stops at `/`. (One with `/` never matches one without.)
+        # Match the text of the other glob, whose stars only our stars can match. NUL stands for its `**`, which must
+        # not match a `*` of ours that stops at `/`. (A glob with `/` never matches one without.)
         text = re.sub(r"\*{2,}", "\0", other.glob) if "/" in other.glob else other.glob
         if self._widened is None:
             budget.spend(_COMPILING)
             try:
                 self._widened = _glob_regex(self.glob, star=r"[^/\x00]*" if "/" in self.glob else ".*")
-            except Malformed:  # NUL made it just too large
+            except Malformed:  # with NUL it is just too large
                 return False
         return self._widened.found_in(text, budget)
 
@@ -229,7 +228,7 @@ _PATH_STEP: Final = re.compile(
 
 
 def _select(root: Any, path: _Path, budget: Budget) -> Iterator[Any]:
-    """Everything in ``root`` that ``path`` leads to, lazily: the first match ends the search."""
+    """Everything in ``root`` that ``path`` leads to. It is found lazily, because the first match ends the search."""
     found: Iterator[Any] = iter((root,))
     for step in path:
         found = _advance(found, step, budget)
@@ -241,7 +240,7 @@ def _advance(nodes: Iterator[Any], step: _Step, budget: Budget) -> Iterator[Any]
     for node in nodes:
         budget.spend()
         if op == "within":
-            pending = [node]  # not recursion: the depth is the sender's choice
+            pending = [node]  # no recursion, because the sender chooses the depth
             while pending:
                 budget.spend()
                 value = pending.pop()
@@ -270,7 +269,7 @@ def _is_regex(text: str) -> bool:
 
 
 def _plain(value: Any, depth: int, budget: Budget) -> Any:
-    """A copy made of JSON types only and within the bounds, so that the rest need not check again."""
+    """A copy of a value. Raises :class:`Malformed` if it is not JSON, or beyond the bounds."""
     budget.spend()
     if depth > MAX_DEPTH:
         raise Malformed(f"it is nested too deep; expected at most {MAX_DEPTH} levels")
@@ -297,7 +296,7 @@ def _plain(value: Any, depth: int, budget: Budget) -> Any:
 def _compile(value: Any, budget: Budget) -> PayloadNode:
     if isinstance(value, dict):
         fields = [(_selector(key, budget), _compile(item, budget)) for key, item in value.items()]
-        # Plain keys first: they are cheap, and what they refuse needs no search.
+        # Plain keys come first, because they are cheap to check and may save the search of a path.
         return _Object(tuple(sorted(fields, key=lambda field: isinstance(field[0], tuple))))
     if isinstance(value, list):
         return _AnyOf(tuple(_compile(item, budget) for item in value))
@@ -360,7 +359,7 @@ class Pattern:
         if "payload" in self.source:
             payload = self.source["payload"]
             options = payload if isinstance(payload, list) else [payload]
-            # `payload:` left empty in YAML is null: neither "any payload" nor "none" may be guessed from it.
+            # An empty `payload:` in YAML is null, which means neither "any payload" nor "none" for certain.
             if not all(isinstance(option, dict) for option in options):
                 raise Malformed("its payload is not an object; expected an object or a list of objects")
             self.payload = _compile(payload, budget)
@@ -369,7 +368,7 @@ class Pattern:
         return kind == self.kind if self._regex is None else self._regex.found_in(kind, budget)
 
     def includes(self, granted: Pattern, budget: Budget) -> bool:
-        # The granted glob is matched as text: where it has a `*`, only a `*` of ours can match it.
+        # The granted glob is matched as text, because only a `*` of ours can match a `*` in it.
         if not self.matches_kind(granted.kind, budget):
             return False
         if self.payload is None:
@@ -377,7 +376,7 @@ class Pattern:
         return granted.payload is not None and _includes(self.payload, granted.payload, budget)
 
     def apart_from(self, granted: Pattern, budget: Budget) -> bool:
-        """Whether surely no message matches both."""
+        """Whether certainly no message matches both."""
         if _globs_apart(self.kind, granted.kind):
             return True
         if "*" not in granted.kind and not self.matches_kind(granted.kind, budget):
@@ -393,7 +392,7 @@ class Pattern:
 
 
 def _includes(held: PayloadNode, granted: PayloadNode, budget: Budget) -> bool:
-    """Whether ``held`` surely matches every value that ``granted`` matches."""
+    """Whether ``held`` certainly matches every value that ``granted`` matches."""
     budget.spend()
     if isinstance(granted, _AnyOf):
         return all(_includes(held, option, budget) for option in granted.options)
@@ -404,14 +403,14 @@ def _includes(held: PayloadNode, granted: PayloadNode, budget: Budget) -> bool:
     if isinstance(held, _Text) and isinstance(granted, _Text):
         return held.includes(granted, budget)
     if isinstance(held, _Object) and isinstance(granted, _Object):
-        # Each demand of ours must follow from one of theirs; what they demand beyond that only narrows.
+        # Each condition of ours must follow from one of theirs. Their further conditions only narrow it.
         offered = dict(granted.fields)
         return all(key in offered and _includes(node, offered[key], budget) for key, node in held.fields)
     return False
 
 
 def _apart(denied: PayloadNode, granted: PayloadNode, budget: Budget) -> bool:
-    """Whether surely no value matches both."""
+    """Whether certainly no value matches both."""
     budget.spend()
     if isinstance(granted, _AnyOf):
         return all(_apart(denied, option, budget) for option in granted.options)
@@ -422,9 +421,9 @@ def _apart(denied: PayloadNode, granted: PayloadNode, budget: Budget) -> bool:
     if isinstance(denied, _Literal):
         return not granted.matches(denied.value, budget)
     if isinstance(denied, _Object) and isinstance(granted, _Object):
-        # Only plain keys: a path may find several values, and another one may match.
+        # Only plain keys count, because a path may find several values, of which another may match.
         wanted = {key: node for key, node in granted.fields if isinstance(key, str)}
         return any(key in wanted and _apart(node, wanted[key], budget) for key, node in denied.fields)
     if isinstance(denied, _Text) and isinstance(granted, _Text):
         return denied.glob is not None and granted.glob is not None and _globs_apart(denied.glob, granted.glob)
-    return True  # one wants a string, the other an object
+    return True  # one takes a string, the other an object

@@ -10,7 +10,7 @@ Methods are called on the event loop, except where a docstring says that a threa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from mewstream.protocol.records import FrameBlock, Record
@@ -126,11 +126,8 @@ class Journal(Recovery, Protocol):
     @property
     def reader(self) -> Reader: ...
 
-    @property
-    def writers(self) -> Sequence[Writer]:
-        """The writer of each partition."""
-
-    def writer_of(self, space: str) -> Writer: ...
+    def writer_of(self, space: str) -> Writer:
+        """Return the writer of the partition that a space belongs to: the same object for as long as it is open."""
 
     def start(self, listener: Listener, states: States) -> None:
         """Begin to write. Call this after :meth:`recover`, and before the first record is appended."""

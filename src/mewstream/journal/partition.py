@@ -16,7 +16,7 @@ from pyarrow import fs
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.files import FileIdentity, Files
 from mewstream.journal.listing import abandoned_in, list_names, list_once
-from mewstream.journal.rows import Rows, parts_of
+from mewstream.journal.rows import Rows, split
 from mewstream.journal.schema import SCHEMA
 from mewstream.journal.sealing import compressed, remove_segment, spaces_in, write_again
 from mewstream.journal.segments import (
@@ -89,6 +89,10 @@ class Partition:
         self._first_offset = 0
         self.next_offset = 0
         """The offset of the next record that will be written. Records that wait count from there."""
+        self.end_offset = 0
+        """The offset after the last appended record."""
+        self.is_full = False
+        """Whether the next batch belongs in a new segment."""
         self.synced_offset = 0
         """Every record below this offset is known to be on the disk."""
         self.closed: list[SegmentName] = []
@@ -100,50 +104,38 @@ class Partition:
 
     @property
     def pending(self) -> int:
-        return sum(rows.count for rows in self._pending) + (self._prepared.rows.num_rows if self._prepared else 0)
+        """How many records wait, including those of the batch that was prepared."""
+        return self.end_offset - self.next_offset
 
     @property
     def fills_a_batch(self) -> bool:
         """Whether the next batch is large enough to be compressed, which takes a while."""
         return self._pending[0].count >= COMPRESSED_ROWS
 
-    @property
-    def has_full_batch(self) -> bool:
-        return self._pending[0].count >= BATCH_ROWS or len(self._pending) > 1
-
     def append(self, space: str, epoch: str, record: Record | FrameBlock) -> int:
         """Add a record, or a block of frames, to what waits. Returns the bytes of its detail and its data. Raises
         :class:`RecordTooLarge` for a record that could never be written; nothing has changed then."""
         size = 0
-        for part in parts_of(record, BATCH_BYTES):
+        for part in split(record, BATCH_BYTES) if isinstance(record, FrameBlock) else (record,):
             rows = self._pending[-1]
             if rows.count >= BATCH_ROWS or rows.size >= BATCH_BYTES:
                 rows = Rows()
                 self._pending.append(rows)
-            before = rows.size
+            count_before, size_before = rows.count, rows.size
             size += rows.append(space, epoch, part)
-            self.pending_bytes += rows.size - before
+            self.end_offset += rows.count - count_before
+            self.pending_bytes += rows.size - size_before
         return size
 
     def flush(self, *, may_roll: bool = True) -> None:
         """Write everything that waits. After an error it still waits. ``may_roll=False`` keeps the files of the segment
         open, because a sync may be under way."""
-        while self.pending:
+        while self.end_offset > self.next_offset:
             if self.is_full and may_roll and self._prepared is None:
                 self.roll()
             self.prepare()
             self.write()
             self.finish()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next batch belongs in a new segment. An empty segment is never full."""
-        return self._entries > 0 and self._size >= self._segment_bytes
-
-    @property
-    def end_offset(self) -> int:
-        """The offset after the last appended record."""
-        return self.next_offset + self.pending
 
     def prepare(self) -> None:
         """Encode the first batch that waits, unless an earlier one has still to be written."""
@@ -186,6 +178,7 @@ class Partition:
         if self._synced_commits:
             self._unsynced.append((self._entries, batch.data, batch.entry))
         self._size += batch.entry.length
+        self.is_full = self._size >= self._segment_bytes
         self.unsynced_bytes += batch.entry.length
         self._entries += 1
         self.next_offset += batch.rows.num_rows
@@ -258,6 +251,7 @@ class Partition:
         self._note_place()
         self._size = len(HEADER)
         self._entries = 0
+        self.is_full = False
 
     def _note_place(self) -> None:
         name = SegmentName(self._first_offset, sealed=False)
@@ -338,8 +332,9 @@ class Partition:
         self._note_place()
         self._size = end
         self._entries = len(batches)
+        self.is_full = bool(batches) and end >= self._segment_bytes
         self.next_offset = batches[-1].last_offset + 1 if batches else segment.name.first_offset
-        self.synced_offset = self.next_offset
+        self.synced_offset = self.end_offset = self.next_offset
         return not batches or schema is SCHEMA
 
     def _sound_batches(self, segment: Segment) -> tuple[int, pa.Schema]:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import random
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from making import (
     JournaledGateway,
     QuickFiles,
     journaled,
-    memory_directory,
     position,
     positioned_frame,
     segment_files,
@@ -32,12 +31,6 @@ from support import Client, space_config
 
 QUICK = QuickFiles()
 CONFIG = space_config("ann", "bob", "cy", always_here=("pia", "quinn"))
-
-
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
 
 
 # -- lanes ----------------------------------------------------------------------------------------

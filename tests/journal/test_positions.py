@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from making import (
     SPACE,
     QuickFiles,
     lively,
-    memory_directory,
     open_journal,
     segment_files,
     write,
@@ -24,12 +22,6 @@ from mewstream.journal.reader import JournalReader
 from mewstream.protocol.records import Frame, Record
 
 QUICK = QuickFiles()
-
-
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
 
 
 class Counted:

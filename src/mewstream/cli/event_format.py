@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import re
 from typing import Any
 
@@ -58,9 +57,9 @@ def event_name(event: events.Event) -> str:
 
 def event_object(event: events.Event) -> dict[str, Any]:
     found: dict[str, Any] = {"event": event_name(event)}
-    for field in dataclasses.fields(event):
-        if field.name not in _REPLACED_FIELDS:
-            found[field.name] = getattr(event, field.name)
+    for name in event.__struct_fields__:
+        if name not in _REPLACED_FIELDS:
+            found[name] = getattr(event, name)
     match event:
         case events.StreamOpened(handle=stream):
             found |= {"alias": stream.alias, "description": stream.description, "writers": stream.authorized_writers}

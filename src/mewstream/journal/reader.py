@@ -108,8 +108,7 @@ class JournalReader:
                 return
             except FileNotFoundError as gone:
                 # A segment was sealed meanwhile, so that its records are in another file now.
-                if patience.is_over():
-                    raise CorruptJournal(self.directory(partition), start, f"a file is missing: {gone}") from None
+                patience.wait_or_raise(CorruptJournal(self.directory(partition), start, f"a file is missing: {gone}"))
 
     def _batches_now(self, partition: int, start: int, end: int | None) -> Iterator[Batch]:
         expected: int | None = None
@@ -169,21 +168,16 @@ class JournalReader:
                 for segment, rows in self._rows_above(space, reached):
                     for entry in decode(rows):
                         if entry.record.seq != reached + 1 and (reached or not is_first):
-                            raise _Hole(segment, entry)
+                            what = f"seq {reached + 1} of {space!r} is missing"
+                            raise _Hole(segment.data_path, entry.offset, what)
                         reached, is_first = entry.record.seq, False
                         patience.renew()
                         yield self._with_readers(entry) if with_readers else entry
                 return
-            except FileNotFoundError as gone:
+            except (FileNotFoundError, _Hole) as flaw:
+                # A segment may have been sealed or pruned since the directory was listed.
                 self._refuse_pruned(space, reached)
-                if patience.is_over():
-                    raise self._missing(space, gone) from None
-            except _Hole as hole:
-                self._refuse_pruned(space, reached)
-                # A segment may have been sealed while the directory was listed.
-                if patience.is_over():
-                    what = f"seq {reached + 1} of {space!r} is missing"
-                    raise CorruptJournal(hole.segment.data_path, hole.entry.offset, what) from None
+                patience.wait_or_raise(flaw if isinstance(flaw, _Hole) else self._missing(space, flaw))
 
     def _missing(self, space: str, gone: FileNotFoundError) -> CorruptJournal:
         return CorruptJournal(self.directory(self.partition_of(space)), 0, f"a file is missing: {gone}")
@@ -217,16 +211,6 @@ class JournalReader:
 
         return self._find_patiently(space, find)
 
-    def follow(self, space: str, after: int = 0, *, poll: float = 0.1) -> Iterator[Entry | None]:
-        """Yield the records above ``after``, and then those that are written from now on. Yields None whenever there is
-        nothing new, so that the caller can stop."""
-        while True:
-            for entry in self.read(space, after):
-                after = entry.record.seq
-                yield entry
-            yield None
-            time.sleep(poll)
-
     def start_of(self, space: str, after: int) -> int:
         """Return an offset that has no record of a space above a position before it. 0 is the beginning."""
         if not after:
@@ -247,8 +231,7 @@ class JournalReader:
             try:
                 return find()
             except FileNotFoundError as gone:
-                if patience.is_over():
-                    raise self._missing(space, gone) from None
+                patience.wait_or_raise(self._missing(space, gone))
 
     def _rows_above(self, space: str, seq: int) -> Iterator[tuple[Segment, pa.RecordBatch]]:
         """Yield the rows of a space above a position, batch by batch. Each file is opened once."""
@@ -305,17 +288,13 @@ class _Patience:
     def renew(self) -> None:
         self._attempts = 0
 
-    def is_over(self) -> bool:
-        """Whether to give up. Otherwise this has paused, and it is time to try again."""
+    def wait_or_raise(self, error: CorruptJournal) -> None:
+        """Pause before the next attempt. After too many attempts in a row, raise the error instead."""
         time.sleep(_PAUSE_SECONDS * self._attempts)
         self._attempts += 1
-        return self._attempts > ATTEMPTS
+        if self._attempts > ATTEMPTS:
+            raise error from None
 
 
-class _Hole(Exception):
-    """The record before this one is missing."""
-
-    def __init__(self, segment: Segment, entry: Entry) -> None:
-        super().__init__(entry.record.seq)
-        self.segment = segment
-        self.entry = entry
+class _Hole(CorruptJournal):
+    """A record is missing before one that was read."""

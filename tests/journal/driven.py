@@ -86,6 +86,6 @@ class Sent:
         self.driven.die()
         journal = open_journal(data)
         try:
-            assert [entry.record for entry in journal.read(SPACE, 0)] == self.script.records
+            assert [entry.record for entry in journal.reader.read(SPACE)] == self.script.records
         finally:
             journal.close()

@@ -76,7 +76,7 @@ class Load:
         try:
             missing = []
             for script in self.scripts:
-                found = [entry.record for entry in journal.read(script.state.id, 0)]
+                found = [entry.record for entry in journal.reader.read(script.state.id)]
                 if found != script.records[: len(found)]:
                     missing.append(f"{script.state.id}: not what was written")
                 acknowledged = self.acknowledged.get(script.state.id, 0)
@@ -171,7 +171,7 @@ async def test_a_start_after_a_lost_power_needs_nobody(memory: Path) -> None:
         files.crash(lambda: True)
         journal = open_journal(data)
         try:
-            found = [entry.record for entry in journal.read(SPACE, 0)]
+            found = [entry.record for entry in journal.reader.read(SPACE)]
             assert found[:count] == script.records[:count]
             assert journal.recover() == {SPACE: fold(SPACE, found)}
         finally:
@@ -209,7 +209,7 @@ def test_what_is_flushed_while_a_sync_is_under_way(memory: Path) -> None:
         files.crash()
         journal = open_journal(data)
         try:
-            found = [entry.record for entry in journal.read(SPACE, 0)]
+            found = [entry.record for entry in journal.reader.read(SPACE)]
             assert found[:20] == script.records[:20]
             assert found == script.records[: len(found)]
         finally:
@@ -250,7 +250,7 @@ async def test_a_sync_fails_while_a_segment_is_rolled(memory: Path, monkeypatch:
     files.crash()
     journal = open_journal(memory)
     try:
-        assert [entry.record for entry in journal.read(SPACE, 0)] == script.records
+        assert [entry.record for entry in journal.reader.read(SPACE)] == script.records
     finally:
         journal.close()
 
@@ -306,7 +306,7 @@ async def test_sealing_and_snapshots_keep_what_was_acknowledged(memory: Path, se
     files.crash(lambda: chance.random() < 0.5)
     journal = open_journal(memory)
     try:
-        found = [entry.record for entry in journal.read(SPACE, 0)]
+        found = [entry.record for entry in journal.reader.read(SPACE)]
         assert found == script.records[: len(found)]
         assert len(found) >= len(acknowledged)
         assert journal.recover() == {SPACE: fold(SPACE, found)}
@@ -358,7 +358,7 @@ async def test_a_sync_fails_once_anywhere(memory: Path, monkeypatch: pytest.Monk
         files.crash()
         try:
             journal = LocalJournal(data)
-            found = [entry.record for entry in journal.read("space-0", 0)]
+            found = [entry.record for entry in journal.reader.read("space-0")]
             journal.close()
             if len(found) < max(acknowledged, default=0):
                 lost = f"{max(acknowledged)} were acknowledged, {len(found)} are there"
@@ -581,7 +581,7 @@ async def test_a_failing_sync_is_said_and_gone_over(
     driven.die()
     files.crash()
     journal = open_journal(memory)
-    found = [entry.record for entry in journal.read(SPACE, 0)]
+    found = [entry.record for entry in journal.reader.read(SPACE)]
     assert [record.seq for record in found] == list(range(1, len(found) + 1))
     assert len(found) >= last
     journal.close()

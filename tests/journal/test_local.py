@@ -77,7 +77,7 @@ def test_the_number_of_partitions_is_for_good(memory: Path) -> None:
     made = make_journal(memory, lively(40).records, partitions=3)
     journal = LocalJournal(memory, partitions=7)
     assert len(journal.partitions) == 3
-    assert [entry.record for entry in journal.read(SPACE, 0)] == made
+    assert [entry.record for entry in journal.reader.read(SPACE)] == made
     journal.close()
 
 

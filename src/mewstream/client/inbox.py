@@ -21,7 +21,7 @@ from mewstream.protocol.errors import LimitExceeded, PeerError
 
 if TYPE_CHECKING:
     from mewstream.client.acknowledgements import Acknowledgements
-    from mewstream.client.link import Link, Resume
+    from mewstream.client.link import Link
     from mewstream.client.mcp import Tools
     from mewstream.client.view import View
 
@@ -110,20 +110,20 @@ class Inbox:
             stream._refused(error)
         return False
 
-    def welcomed(self, welcome: Message, resume: Resume | None) -> None:
-        """Begin with the state in a welcome. ``resume`` is None for the first one of a link."""
-        is_replay_due = resume is not None and resume.recovered
+    def welcomed(self, welcome: Message, resumed: events.Resumed | None) -> None:
+        """Begin with the state in a welcome. ``resumed`` is None for the first one of a link."""
+        is_replay_due = resumed is not None and resumed.recovered
         self.routes.end_run()
         found = self.view.welcome(welcome, is_replay_due=is_replay_due)
         for stream in self.view.streams.values():
             self.routes.stream_opened(stream.id, stream.alias)
-        self.pages.welcomed(welcome, has_events=resume is not None and not is_replay_due)
-        if resume is None:
+        self.pages.welcomed(welcome, has_events=resumed is not None and not is_replay_due)
+        if resumed is None:
             return
-        if not resume.recovered:
+        if not resumed.recovered:
             self.routes.frames_lost()
-            self._publish([events.Gap(None, None, resume.reason or "")])
-        self._publish([*found, events.Resumed(resume.recovered, resume.reason, resume.unconfirmed)])
+            self._publish([events.Gap(None, None, resumed.reason or "")])
+        self._publish([*found, resumed])
         if self.link.epoch is None:
             # This gateway would take a repetition for a new request.
             self.calls.fail(lambda: AnswerLost("the connection was lost before the gateway answered"))

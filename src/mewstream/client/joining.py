@@ -7,7 +7,6 @@ import inspect
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -17,6 +16,7 @@ from mewstream.client.messages import Message, parse, without_none
 from mewstream.protocol import close_codes, kinds
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import PeerError
+from mewstream.protocol.position import Position
 
 Token = str | Callable[[], str | Awaitable[str]]
 
@@ -41,9 +41,7 @@ class Joiner:
     ssl_context: ssl.SSLContext | None
     timeout: float
 
-    async def join(
-        self, welcomed: Callable[[Connection, Message], Receiver], resume: dict[str, Any] | None
-    ) -> Connection:
+    async def join(self, welcomed: Callable[[Connection, Message], Receiver], resume: Position | None) -> Connection:
         """Connect, join, and wait for the welcome.
 
         ``welcomed`` is called with the welcome at once and returns the receiver of everything that follows it.

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from mewstream.client import messages, untrusted
 from mewstream.client.backoff import Backoff
 from mewstream.client.confirmations import Confirmations, Tally
 from mewstream.client.connection import Connection, Receiver
 from mewstream.client.errors import ConnectError, ConnectionClosed, JoinRefused, RequestTimeout
+from mewstream.client.events import Resumed
 from mewstream.client.joining import Joiner, may_reconnect
 from mewstream.client.messages import Message
 from mewstream.client.routes import Routes
 from mewstream.client.state import State
 from mewstream.protocol.close_codes import ABNORMAL, NORMAL
 from mewstream.protocol.frames import seq_of
+from mewstream.protocol.position import Position
 
 logger = logging.getLogger("mewstream.client")
 
@@ -24,17 +26,6 @@ logger = logging.getLogger("mewstream.client")
 _GOOD_SECONDS = 5.0
 #: Sending never waits while the gateway keeps up, so other tasks get a turn after this many frames.
 _FRAMES_PER_TURN = 64
-
-
-class Resume(NamedTuple):
-    """What a reconnect has recovered."""
-
-    recovered: bool
-    """Everything that was missed follows the welcome."""
-    reason: str | None
-    """Why not, where it does not."""
-    unconfirmed: int
-    """How many frames were sent on the lost connection and never confirmed."""
 
 
 class Owner(Protocol):
@@ -46,7 +37,7 @@ class Owner(Protocol):
 
     def envelope(self, message: Message) -> None: ...
 
-    def welcomed(self, welcome: Message, resume: Resume | None) -> None: ...
+    def welcomed(self, welcome: Message, resumed: Resumed | None) -> None: ...
 
     def connection_lost(self, code: int) -> None: ...
 
@@ -88,11 +79,11 @@ class Link:
         return self.state is not State.GONE and self._connection is not None
 
     @property
-    def position(self) -> tuple[str, int] | None:
-        """The epoch and the seq of the newest message received; None where the gateway sends no positions."""
+    def position(self) -> Position | None:
+        """The position of the newest message received; None where the gateway sends no positions."""
         if not self.has_positions or self.epoch is None:
             return None
-        return self.epoch, self._newest_seq
+        return Position(self.epoch, self._newest_seq)
 
     @property
     def _newest_seq(self) -> int:
@@ -247,9 +238,9 @@ class Link:
     def _welcomed(self, connection: Connection, welcome: Message) -> Receiver:
         """Called before anything that follows the welcome is read."""
         payload = welcome.payload
-        resumed = untrusted.as_object(payload.get("resume"))
-        replay_from = untrusted.number(resumed.get("from_seq"))
-        recovered = resumed.get("recovered") is True and replay_from is not None
+        answer = untrusted.as_object(payload.get("resume"))
+        replay_from = untrusted.number(answer.get("from_seq"))
+        recovered = answer.get("recovered") is True and replay_from is not None
         seq = untrusted.number(payload.get("seq")) or welcome.seq or 0
         self.epoch = untrusted.text(payload.get("epoch"))
         self.has_positions = welcome.seq is not None
@@ -262,13 +253,13 @@ class Link:
             self._enter(State.JOINED)
         if self._holders:
             connection.hold_reading()
-        resume = None
+        resumed = None
         if self._supervisor is not None:
             unconfirmed, self._unreported = self._unreported, 0
-            reason = untrusted.text(resumed.get("reason")) or "this gateway cannot resume"
-            resume = Resume(recovered, None if recovered else reason, unconfirmed)
+            reason = untrusted.text(answer.get("reason")) or "this gateway cannot resume"
+            resumed = Resumed(recovered, None if recovered else reason, unconfirmed)
         try:
-            self._owner.welcomed(welcome, resume)
+            self._owner.welcomed(welcome, resumed)
         except Exception:
             logger.exception("a welcome could not be understood")
         return self
@@ -309,10 +300,8 @@ class Link:
         while True:
             await asyncio.sleep(backoff.delay(attempt))
             attempt += 1
-            position = self.position
-            resume = {"epoch": position[0], "seq": position[1]} if position is not None else None
             try:
-                await self._joiner.join(self._welcomed, resume)
+                await self._joiner.join(self._welcomed, self.position)
                 return attempt
             except JoinRefused:
                 raise

@@ -71,15 +71,10 @@ def encode(
     context: str | None = None,
 ) -> bytes:
     """Encode an envelope to send. The gateway fills in its sender and its time."""
-    fields: dict[str, Any] = {"protocol": kinds.PROTOCOL, "id": id, "kind": kind}
-    if to is not None:
-        fields["to"] = to
-    if correlation_id is not None:
-        fields["correlation_id"] = correlation_id
-    if context is not None:
-        fields["context"] = context
-    fields["payload"] = payload
-    return _encode(fields)
+    head = without_none(
+        protocol=kinds.PROTOCOL, id=id, kind=kind, to=to, correlation_id=correlation_id, context=context
+    )
+    return _encode({**head, "payload": payload})
 
 
 def without_none(**fields: Any) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from mewstream.client.view import Participants, Streams, View
 from mewstream.protocol import kinds
 from mewstream.protocol.close_codes import NORMAL
 from mewstream.protocol.errors import AlreadyExists, InvalidOperation, MewError
+from mewstream.protocol.position import Position
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -110,8 +111,8 @@ class Space(AbstractAsyncContextManager["Space"]):
         return frozenset(found)
 
     @property
-    def position(self) -> tuple[str, int] | None:
-        """The epoch and the seq of the newest message received; None where the gateway sends no positions."""
+    def position(self) -> Position | None:
+        """The position of the newest message received; None where the gateway sends no positions."""
         return self._link.position
 
     @property

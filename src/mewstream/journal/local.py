@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import secrets
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,6 @@ from mewstream.journal.checked import encode_checked, parse_checked
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
 from mewstream.journal.files import Files
 from mewstream.journal.identity import IDENTITY_FILE, Identity
-from mewstream.journal.interface import Entry
 from mewstream.journal.partition import Partition, displacement
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce, changes_in, sets_files
@@ -41,13 +39,16 @@ log = logging.getLogger("mewstream.journal")
 
 DEFAULT_PARTITIONS = 4
 DEFAULT_SEGMENT_BYTES = 64 << 20
-_SNAPSHOT = re.compile(r"snapshot-(\d{20})\.json\Z")
 KEPT_SNAPSHOTS = 2
+
+
+def snapshot_name(offset: int) -> str:
+    return f"snapshot-{offset:020d}.json"
 
 
 def snapshot_files(directory: Path) -> list[Path]:
     """Return the snapshots of a partition, oldest first."""
-    return sorted(file for file in directory.glob("snapshot-*.json") if _SNAPSHOT.match(file.name))
+    return sorted(directory.glob(f"snapshot-{'[0-9]' * 20}.json"))
 
 
 class _SnapshotFile(msgspec.Struct):
@@ -141,9 +142,8 @@ class LocalJournal:
                     partition.sync()
                 except Exception as error:
                     log.error("%s: its end could not be written: %s", partition.directory, error)
-                partition.close()
         finally:
-            os.close(self._lock)
+            self.release()
 
     def release(self) -> None:
         """Unlock the directory without writing anything."""
@@ -157,22 +157,14 @@ class LocalJournal:
         flaw = displacement(self._files, self._lock_file, self._files.identity(self._lock))
         for partition in self.partitions:
             flaw = flaw or partition.displaced()
-        return flaw or self._identity_displaced()
-
-    def _identity_displaced(self) -> str | None:
-        try:
-            there = self.reader.identity()
-        except (JournalError, OSError) as flaw:
-            return str(flaw)
-        # A copy of the same journal that another gateway uses has another epoch.
-        return None if there.epoch == self.epoch else f"{self.root / IDENTITY_FILE} is of another journal or run"
-
-    # -- reading ----------------------------------------------------------------------------------
-
-    def read(self, space: str, after: int) -> Iterator[Entry]:
-        """Return the records of a space above a position. Those that wait are written first."""
-        self.partition(space).flush()
-        return self.reader.read(space, after)
+        if flaw is None:
+            try:
+                # A copy of the same journal that another gateway uses has another epoch.
+                if self.reader.identity().epoch != self.epoch:
+                    flaw = f"{self.root / IDENTITY_FILE} is of another journal or run"
+            except (JournalError, OSError) as error:
+                flaw = str(error)
+        return flaw
 
     # -- snapshots and recovery -------------------------------------------------------------------
 
@@ -197,7 +189,7 @@ class LocalJournal:
 
     def _latest_snapshot(self, number: int) -> tuple[int, dict[str, SpaceState]]:
         directory = self.root / f"p{number}"
-        for file in sorted(directory.glob("snapshot-*.json"), reverse=True):
+        for file in reversed(snapshot_files(directory)):
             try:
                 content = _read_snapshot_file(file, self.identity.id)
                 states = _states_of(content)
@@ -248,7 +240,7 @@ class LocalJournal:
         own = [
             msgspec.Raw(snapshot.dump(state)) for space, state in states.items() if partition_of(space, count) == number
         ]
-        file = self.root / f"p{number}" / f"snapshot-{end:020d}.json"
+        file = self.root / f"p{number}" / snapshot_name(end)
         return file, encode_checked(_SnapshotFile(self.identity.id, end, own, names_sets=True))
 
     def prepare_snapshot(self, partition: int, states: Mapping[str, SpaceState]) -> Callable[[], None]:
@@ -258,9 +250,8 @@ class LocalJournal:
     def write_snapshot(self, file: Path, data: bytes) -> None:
         """Write a snapshot, and remove all but the newest few. A thread may call this."""
         self._files.replace(file, data)
-        older = sorted(each for each in file.parent.iterdir() if _SNAPSHOT.match(each.name))
-        for each in older[:-KEPT_SNAPSHOTS]:
-            self._files.remove(each)
+        for older in snapshot_files(file.parent)[:-KEPT_SNAPSHOTS]:
+            self._files.remove(older)
 
     # -- sealing and retention --------------------------------------------------------------------
 

@@ -81,18 +81,12 @@ class Partition:
         self.unsynced_bytes = 0
         """How much was written since the last sync was begun."""
         self._sync_failed = False
-        self._data = self._index = -1
         self._place: dict[Path, FileIdentity] = {}
         """The paths of the open files, for :meth:`displaced`."""
-        self._entries = 0
-        self._size = 0
-        self._first_offset = 0
         self.next_offset = 0
         """The offset of the next record that will be written. Records that wait count from there."""
         self.end_offset = 0
         """The offset after the last appended record."""
-        self.is_full = False
-        """Whether the next batch belongs in a new segment."""
         self.synced_offset = 0
         """Every record below this offset is known to be on the disk."""
         self.closed: list[SegmentName] = []
@@ -245,19 +239,16 @@ class Partition:
         data, index = handles
         return data, index
 
-    def _use(self, data: int, index: int, first_offset: int) -> None:
+    def _use(self, data: int, index: int, first_offset: int, *, size: int = len(HEADER), entries: int = 0) -> None:
+        """Write to this segment from now on, which has batches up to ``size`` bytes."""
         self._data, self._index = data, index
-        self._first_offset = first_offset
-        self._note_place()
-        self._size = len(HEADER)
-        self._entries = 0
-        self.is_full = False
-
-    def _note_place(self) -> None:
-        name = SegmentName(self._first_offset, sealed=False)
+        self._first_offset, self._size, self._entries = first_offset, size, entries
+        # An empty segment is never full. A full one is left before the next batch is written.
+        self.is_full = entries > 0 and size >= self._segment_bytes
+        name = SegmentName(first_offset, sealed=False)
         self._place = {
-            self.directory / name.data_file: self._files.identity(self._data),
-            self.directory / name.index_file: self._files.identity(self._index),
+            self.directory / name.data_file: self._files.identity(data),
+            self.directory / name.index_file: self._files.identity(index),
         }
 
     def displaced(self) -> str | None:
@@ -316,23 +307,18 @@ class Partition:
             raise segment.damage()
         sound, schema = self._sound_batches(segment)
         batches = segment.batches[:sound]
-        self._first_offset = segment.name.first_offset
-        self._data = self._files.open(self.directory / segment.name.data_file)
-        self._index = self._files.open(self.directory / segment.name.index_file)
+        data = self._files.open(self.directory / segment.name.data_file)
+        index = self._files.open(self.directory / segment.name.index_file)
         end = batches[-1].position + batches[-1].length if batches else len(HEADER)
         if not batches:
-            self._files.write_at(self._data, HEADER, 0)
-        torn = self._files.size(self._data) - end
+            self._files.write_at(data, HEADER, 0)
+        torn = self._files.size(data) - end
         if torn > 0 or segment.flaw is not None:
             log.warning("%s: cut off %d bytes that were never committed", segment.data_path, max(torn, 0))
-        self._files.truncate(self._data, end)
-        self._files.truncate(self._index, len(batches) * ENTRY_BYTES)
-        self._files.sync(self._data)
-        self._files.sync(self._index)
-        self._note_place()
-        self._size = end
-        self._entries = len(batches)
-        self.is_full = bool(batches) and end >= self._segment_bytes
+        for file, size in ((data, end), (index, len(batches) * ENTRY_BYTES)):
+            self._files.truncate(file, size)
+            self._files.sync(file)
+        self._use(data, index, segment.name.first_offset, size=end, entries=len(batches))
         self.next_offset = batches[-1].last_offset + 1 if batches else segment.name.first_offset
         self.synced_offset = self.end_offset = self.next_offset
         return not batches or schema is SCHEMA

@@ -168,7 +168,7 @@ def test_what_is_remembered_of_positions_is_bounded(memory: Path, monkeypatch: p
     reader = JournalReader(memory / "journal")
     for space in ("space-0", "space-3"):
         assert [entry.record.seq for entry in reader.read(space)] == list(range(1, last + 1))
-    known = reader.positions(0)
+    known = reader._of("space-0")
     assert known._size == sum(each.size for each in known._known.values())
     assert known._size < 50 + 4 * 60
 

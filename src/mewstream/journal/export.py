@@ -68,14 +68,14 @@ class Selection:
         if self.kinds:
             mask = pc.and_(mask, self._mask_of_kinds(rows.column("kind")))
         seq, ts = rows.column("seq"), rows.column("ts").cast(pa.int64())
-        if self.from_seq is not None:
-            mask = pc.and_(mask, pc.greater_equal(seq, self.from_seq))
-        if self.to_seq is not None:
-            mask = pc.and_(mask, pc.less_equal(seq, self.to_seq))
-        if self.since is not None:
-            mask = pc.and_(mask, pc.greater_equal(ts, self.since))
-        if self.until is not None:
-            mask = pc.and_(mask, pc.less(ts, self.until))
+        for column, compare, bound in (
+            (seq, pc.greater_equal, self.from_seq),
+            (seq, pc.less_equal, self.to_seq),
+            (ts, pc.greater_equal, self.since),
+            (ts, pc.less, self.until),
+        ):
+            if bound is not None:
+                mask = pc.and_(mask, compare(column, bound))
         return mask
 
     def _mask_of_kinds(self, column: pa.StringArray) -> pa.BooleanArray:
@@ -106,9 +106,8 @@ class Scan:
     def __init__(self, reader: JournalReader, selection: Selection) -> None:
         self._reader = reader
         self._selection = selection
-        self._partitions = reader.identity().partitions
-        spaces = selection.spaces
-        numbers = {partition_of(space, self._partitions) for space in spaces} if spaces else range(self._partitions)
+        count = reader.identity().partitions
+        numbers = {partition_of(space, count) for space in selection.spaces} or range(count)
         self.positions = dict.fromkeys(sorted(numbers), 0)
         """The next offset of each partition that is read."""
         if selection.only_space is not None:
@@ -126,10 +125,11 @@ class Scan:
             return 0
 
     def read(self) -> Iterator[Chosen]:
-        for number in list(self.positions):
-            for batch in self._batches(number):
-                yield Chosen(number, batch, self._selection.mask(batch))
-                if self._is_beyond(batch):
+        for number, start in list(self.positions.items()):
+            for batch in self._reader.batches(number, start):
+                self.positions[number] = batch.entry.last_offset + 1
+                yield Chosen(number, batch.rows, self._selection.mask(batch.rows))
+                if self._is_beyond(batch.rows):
                     del self.positions[number]
                     break
 
@@ -137,12 +137,6 @@ class Scan:
     def is_over(self) -> bool:
         """Whether no record that may still be written can be selected."""
         return not self.positions
-
-    def _batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        for batch in self._reader.batches(number, self.positions[number]):
-            rows = batch.above(self.positions[number]).rows
-            self.positions[number] = batch.entry.last_offset + 1
-            yield rows
 
     def _is_beyond(self, batch: pa.RecordBatch) -> bool:
         """Whether no later batch can have selected records. Within one space, seq and time never decrease."""

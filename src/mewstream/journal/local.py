@@ -37,8 +37,6 @@ from mewstream.protocol.state import SpaceState
 
 log = logging.getLogger("mewstream.journal")
 
-DEFAULT_PARTITIONS = 4
-DEFAULT_SEGMENT_BYTES = 64 << 20
 KEPT_SNAPSHOTS = 2
 
 
@@ -67,8 +65,8 @@ class LocalJournal:
         self,
         data: Path,
         *,
-        partitions: int = DEFAULT_PARTITIONS,
-        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        partitions: int = 4,
+        segment_bytes: int = 64 << 20,
         synced_commits: bool = False,
         files: Files | None = None,
     ) -> None:
@@ -295,8 +293,7 @@ class LocalJournal:
     def _advance_sets(self, sets: SetsInForce, number: int, offset: int) -> None:
         for batch in self.reader.batches(number, sets.offset, offset):
             for entry in changes_in(batch.rows):
-                if sets.offset <= entry.offset < offset:
-                    sets.apply(entry)
+                sets.apply(entry)
 
     def _remove_other_sets(self, number: int) -> None:
         """Remove the reader sets of an earlier beginning, and of a pruning that was interrupted."""

@@ -345,13 +345,8 @@ class Partition:
                 first = segment.batches[count]
                 aside = self.directory / f"{segment.name.stem}.{first.first_offset}.bad"
                 self._files.replace(aside, source.read_at(source.size() - first.position, first.position))
-                log.error(
-                    "%s; offsets %d to %d are lost, their bytes are kept in %s",
-                    flaw,
-                    first.first_offset,
-                    segment.batches[-1].last_offset,
-                    aside,
-                )
+                lost = f"{first.first_offset} to {segment.batches[-1].last_offset}"
+                log.error("%s; offsets %s are lost, their bytes are kept in %s", flaw, lost, aside)
         return count, schema
 
     def _remove_unsealed(self, name: SegmentName) -> None:

@@ -36,13 +36,11 @@ _PAUSE_SECONDS = 0.01
 
 
 class Batch(NamedTuple):
+    """The rows of a batch that were asked for, and the segment that holds it."""
+
     segment: Segment
     entry: BatchEntry
     rows: pa.RecordBatch
-
-    def above(self, offset: int) -> Batch:
-        """Return the batch without the rows below an offset."""
-        return self._replace(rows=self.rows.slice(max(0, offset - self.entry.first_offset)))
 
 
 def partition_of(space: str, partitions: int) -> int:
@@ -96,13 +94,12 @@ class JournalReader:
     # -- by offset --------------------------------------------------------------------------------
 
     def batches(self, partition: int, start: int = 0, end: int | None = None) -> Iterator[Batch]:
-        """Yield the batches that hold offsets from ``start`` up to but not including ``end``, in order."""
-        begin = start
+        """Yield the rows from the offset ``start`` up to but not including ``end``, batch by batch and in order."""
         patience = _Patience()
         while True:
             try:
                 for batch in self._batches_now(partition, start, end):
-                    yield batch if start == begin else batch.above(start)
+                    yield batch
                     start = batch.entry.last_offset + 1
                     patience.renew()
                 return
@@ -125,7 +122,10 @@ class JournalReader:
                 with self._fs.open_input_file(segment.data_path) as source:
                     schema = schema_of(source, segment, segment.batches[0])
                     for entry in wanted:
-                        yield Batch(segment, entry, read_batch(source, segment, entry, schema))
+                        rows = read_batch(source, segment, entry, schema)
+                        skipped = max(0, start - entry.first_offset)
+                        count = (rows.num_rows if end is None else end - entry.first_offset) - skipped
+                        yield Batch(segment, entry, rows.slice(skipped, count))
             if segment.flaw is not None and (end is None or segment.next_offset < end):
                 raise segment.damage()
 
@@ -136,8 +136,7 @@ class JournalReader:
         look up the reader sets of frames."""
         for batch in self.batches(partition, start, end):
             for entry in decode(batch.rows):
-                if entry.offset >= start and (end is None or entry.offset < end):
-                    yield self._with_readers(entry) if with_readers else entry
+                yield self._with_readers(entry) if with_readers else entry
 
     def _segments_from(self, partition: int, start: int) -> list[Segment]:
         segments = self.segments(partition)
@@ -251,9 +250,7 @@ class JournalReader:
         return rows.filter(wanted)
 
     def _of(self, space: str) -> Positions:
-        return self.positions(self.partition_of(space))
-
-    def positions(self, partition: int) -> Positions:
+        partition = self.partition_of(space)
         found = self._positions.get(partition)
         if found is None:
             made = Positions(

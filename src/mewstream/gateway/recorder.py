@@ -17,7 +17,6 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from mewstream.gateway.metrics import Metrics
 from mewstream.journal.errors import JournalDisplaced
@@ -28,57 +27,41 @@ from mewstream.protocol.records import FrameBlock, Record
 log = logging.getLogger("mewstream.gateway")
 
 
-class Recorder(Protocol):
-    """What a space needs of the log under it."""
-
-    failing: bool
-    """Nothing can be recorded at the moment, so nothing may happen."""
-
-    def epoch(self, space: str) -> str:
-        """Return the name of this run of the log of a space."""
-
-    def append(self, space: str, record: Record | FrameBlock) -> int:
-        """Record something that has happened. Returns the bytes of its detail and its data, or 0 if they were not
-        counted. Raises for a record that could never be written."""
-
-    def commit(self, space: str, done: Callable[[], None]) -> None:
-        """Call ``done`` when everything appended so far is as durable as the settings demand, perhaps at once."""
-
-    def history(self, space: str, after: int) -> Iterator[Entry] | None:
-        """Return the records above a position, to be read in a thread, or None if there is no journal."""
-
-    def seq_before(self, space: str, micros: int) -> int:
-        """Return the last position before a time. A thread may call this."""
-
-    def on_recovery(self, action: Callable[[], None]) -> None:
-        """Call ``action`` each time that recording works again after it has failed."""
-
-
-class NoRecorder:
-    """For a gateway without a data directory: nothing outlives it."""
+class Recorder:
+    """The log under a space. This one is for a gateway without a data directory: nothing outlives it."""
 
     failing = False
+    """Nothing can be recorded at the moment, so nothing may happen."""
 
     def __init__(self) -> None:
         self._epoch = secrets.token_hex(6)
 
     def epoch(self, space: str) -> str:
+        """Return the name of this run of the log of a space."""
         return self._epoch
 
     def append(self, space: str, record: Record | FrameBlock) -> int:
+        """Record something that has happened. Returns the bytes of its detail and its data, or 0 if they were not
+        counted. Raises for a record that could never be written."""
         return 0
 
     def commit(self, space: str, done: Callable[[], None]) -> None:
+        """Call ``done`` when everything appended so far is as durable as the settings demand, perhaps at once."""
         done()
 
     def history(self, space: str, after: int) -> Iterator[Entry] | None:
+        """Return the records above a position, to be read in a thread, or None if there is no journal."""
         return None
 
     def seq_before(self, space: str, micros: int) -> int:
+        """Return the last position before a time. A thread may call this."""
         return 0
 
     def on_recovery(self, action: Callable[[], None]) -> None:
-        """It never fails."""
+        """Call ``action`` each time that recording works again after it has failed."""
+
+    def close(self) -> None:
+        """Commit everything, and close the journal."""
 
 
 class _Lane:
@@ -106,7 +89,7 @@ class _LaneOf(dict[str, _Lane]):
         return lane
 
 
-class JournalRecorder:
+class JournalRecorder(Recorder):
     """Records of a partition are flushed together: ``flush_interval`` after the first of them, as soon as they fill a
     batch, or at once when something waits for them. The same object listens to the journal."""
 
@@ -172,7 +155,6 @@ class JournalRecorder:
         self._recovery_actions.append(action)
 
     def close(self) -> None:
-        """Commit everything, and close the journal."""
         self._is_closing = True
         for lane in self._lanes.values():
             if lane.flush_timer is not None:

@@ -223,29 +223,22 @@ def history_lines(scanned: Iterable[Chosen]) -> Iterator[bytes]:
                 transports[entry.space, record.participant] = record.transport
             elif isinstance(record, Left):
                 transports.pop((entry.space, record.participant), None)
-            elif is_wanted and isinstance(record, EnvelopeAccepted):
+            elif is_wanted and (
+                isinstance(record, EnvelopeAccepted) or (isinstance(record, Refused) and record.kind != "frame")
+            ):
                 transport = transports.get((entry.space, record.sender))
-                yield _history_line(entry.space, "received", record, record.data, transport, {"seq": record.seq})
-            elif is_wanted and isinstance(record, Refused) and record.kind != "frame":
-                transport = transports.get((entry.space, record.sender))
-                metadata = {"seq": record.seq, "reason": record.code, "error": record.code}
-                metadata |= {"message": record.message, "kind": record.kind}
-                yield _history_line(entry.space, "rejected", record, None, transport, metadata)
+                yield _history_line(entry.space, record, transport)
 
 
-def _history_line(
-    space: str,
-    event: str,
-    record: EnvelopeAccepted | Refused,
-    envelope: bytes | None,
-    transport: str | None,
-    metadata: dict[str, Any],
-) -> bytes:
+def _history_line(space: str, record: EnvelopeAccepted | Refused, transport: str | None) -> bytes:
+    metadata: dict[str, Any] = {"seq": record.seq}
+    if isinstance(record, Refused):
+        metadata |= {"reason": record.code, "error": record.code, "message": record.message, "kind": record.kind}
     entry = {
         "timestamp": rfc3339(record.ts),
-        "event": event,
+        "event": "rejected" if isinstance(record, Refused) else "received",
         "id": record.id,
-        "envelope": msgspec.Raw(envelope) if envelope is not None else None,
+        "envelope": msgspec.Raw(record.data) if isinstance(record, EnvelopeAccepted) else None,
         "participant": record.sender,
         "space_id": space,
         "direction": "inbound",

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from mewstream.io import lock_file
-from mewstream.journal.checked import encode_checked, parse_checked
+from mewstream.journal.checked import CheckedFile
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
 from mewstream.journal.files import Files
 from mewstream.journal.identity import IDENTITY_FILE, Identity
@@ -49,12 +49,23 @@ def snapshot_files(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"snapshot-{'[0-9]' * 20}.json"))
 
 
-class _SnapshotFile(msgspec.Struct):
+class _SnapshotFile(CheckedFile):
     journal: str
     offset: int
     states: list[msgspec.Raw]
     names_sets: bool = False
     """Each reader set has the record that made it, as far as the log could tell. Version 1 had none of them."""
+
+    @classmethod
+    def read(cls, file: Path, journal: str) -> _SnapshotFile:
+        content = cls.parse(file.read_bytes())
+        if content.journal != journal:
+            raise ValueError("it is of another journal")
+        return content
+
+    def by_space(self) -> dict[str, SpaceState]:
+        states = [snapshot.load(bytes(raw)) for raw in self.states]
+        return {state.id: state for state in states}
 
 
 class LocalJournal:
@@ -189,8 +200,8 @@ class LocalJournal:
         directory = self.root / f"p{number}"
         for file in reversed(snapshot_files(directory)):
             try:
-                content = _read_snapshot_file(file, self.identity.id)
-                states = _states_of(content)
+                content = _SnapshotFile.read(file, self.identity.id)
+                states = content.by_space()
             except (OSError, ValueError) as flaw:
                 log.warning("%s is not used: %s", file, flaw)
                 continue
@@ -239,7 +250,7 @@ class LocalJournal:
             msgspec.Raw(snapshot.dump(state)) for space, state in states.items() if partition_of(space, count) == number
         ]
         file = self.root / f"p{number}" / snapshot_name(end)
-        return file, encode_checked(_SnapshotFile(self.identity.id, end, own, names_sets=True))
+        return file, _SnapshotFile(self.identity.id, end, own, names_sets=True).encode()
 
     def prepare_snapshot(self, partition: int, states: Mapping[str, SpaceState]) -> Callable[[], None]:
         """See :class:`~mewstream.journal.interface.SnapshotStore`."""
@@ -323,20 +334,8 @@ class LocalJournal:
 def read_snapshot(file: Path, journal: str) -> tuple[int, dict[str, SpaceState]]:
     """Return the offset of a snapshot and the states of the spaces at that offset. Raises :class:`ValueError` if the
     file is damaged or belongs to another journal."""
-    content = _read_snapshot_file(file, journal)
-    return content.offset, _states_of(content)
-
-
-def _read_snapshot_file(file: Path, journal: str) -> _SnapshotFile:
-    content = parse_checked(file.read_bytes(), _SnapshotFile)
-    if content.journal != journal:
-        raise ValueError("it is of another journal")
-    return content
-
-
-def _states_of(content: _SnapshotFile) -> dict[str, SpaceState]:
-    states = [snapshot.load(bytes(raw)) for raw in content.states]
-    return {state.id: state for state in states}
+    content = _SnapshotFile.read(file, journal)
+    return content.offset, content.by_space()
 
 
 def newest_snapshot(directory: Path, journal: str, end: int) -> int:

@@ -25,7 +25,7 @@ from mewstream.journal.positions import SegmentSpaces
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce, changes_in
 from mewstream.journal.retention import consumers
-from mewstream.journal.segments import BatchEntry, Segment, SegmentName, parse_index, read_batch, schema_of
+from mewstream.journal.segments import BatchEntry, Segment, SegmentName, read_batch, read_segment, schema_of
 
 _LOCAL = fs.LocalFileSystem()
 _PARTITION = re.compile(r"p(\d+)\Z")
@@ -399,17 +399,11 @@ def _strays(directory: Path) -> Iterator[Problem]:
 
 def _both_forms(directory: Path, first: int, path: str) -> Iterator[Problem]:
     """Check a segment that exists in both forms: a crash came after it was sealed and before the other was removed."""
-    ends = []
-    for sealed in (False, True):
-        try:
-            batches, _ = parse_index((directory / SegmentName(first, sealed).index_file).read_bytes())
-        except FileNotFoundError:
-            batches = []  # being removed
-        ends.append(batches[-1].last_offset if batches else -1)
-    if ends[0] > ends[1]:
-        what = f"is there in its sealed form too, which ends at {ends[1]} and not at {ends[0]}"
-        yield Problem(what, path, first)
-    elif ends[0] >= 0:
+    unsealed, sealed = (read_segment(_LOCAL, str(directory), SegmentName(first, form)) for form in (False, True))
+    if unsealed.next_offset > sealed.next_offset:
+        ends = f"{sealed.next_offset - 1} and not at {unsealed.next_offset - 1}"
+        yield Problem(f"is there in its sealed form too, which ends at {ends}", path, first)
+    elif unsealed.batches:  # otherwise it is being removed
         what = "is there in its sealed form too, which counts: the next start removes this one"
         yield Problem(what, path, first, is_note=True)
 

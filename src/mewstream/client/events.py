@@ -7,7 +7,7 @@
 
 An event that came as a message has it as ``message``. Those of the connection itself (:class:`Disconnected`,
 :class:`Resumed`, and a :class:`Gap` of all streams) have none. ``stream`` is always the id of a stream, and
-``participant``, ``sender``, ``by`` and ``owner`` are ids of participants; None where the gateway does not say.
+``participant``, ``sender``, ``by`` and ``owner`` are ids of participants; None if the gateway does not send them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seq(self) -> int | None:
-        """The position in the space; None where the gateway sends no positions."""
+        """The position in the space; None if the gateway sends no positions."""
         return self.message.seq if self.message is not None else None
 
 
 class Joined(Event, frozen=True):
-    """A participant came into the space."""
+    """A participant joined the space."""
 
     participant: str
     capabilities: list[Any]
@@ -48,14 +48,14 @@ class Left(Event, frozen=True):
 
 
 class Invited(Event, frozen=True):
-    """Somebody new was invited, who may join from now on."""
+    """A new participant was invited and may join from now on."""
 
     participant: str
     by: str
 
 
 class CapabilitiesChanged(Event, frozen=True):
-    """Our own capabilities are different now."""
+    """Our own capabilities have changed."""
 
     capabilities: list[Any]
 
@@ -75,7 +75,7 @@ class StreamStarted(Event, frozen=True):
 
 
 class StreamClosed(Event, frozen=True):
-    """A stream has ended. ``how`` is ``closed``, ``completed``, ``failed``, or ``lost`` where it ended while we were
+    """A stream has ended. ``how`` is ``closed``, ``completed``, ``failed``, or ``lost`` if it ended while we were
     not connected."""
 
     stream: str
@@ -92,7 +92,7 @@ class _RightChanged(Event, frozen=True):
 
 
 class WriteGranted(_RightChanged, frozen=True):
-    """A participant may write to a stream, under ``conditions`` where there are any."""
+    """A participant may write to a stream, under ``conditions`` if there are any."""
 
     conditions: dict[str, Any] | None = None
 
@@ -127,7 +127,7 @@ class Chat(Event, frozen=True):
 
 
 class Requested(Event, frozen=True):
-    """Somebody sent an MCP request; ``to`` is empty where it is for everyone. See :meth:`Space.respond`."""
+    """Somebody sent an MCP request; ``to`` is empty if it is for everyone. See :meth:`Space.respond`."""
 
     sender: str
     method: str
@@ -152,7 +152,7 @@ class _ProposalEnded(Event, frozen=True):
 
 
 class ProposalWithdrawn(_ProposalEnded, frozen=True):
-    """A participant took its proposal back."""
+    """A participant withdrew its proposal."""
 
 
 class ProposalDeclined(_ProposalEnded, frozen=True):
@@ -160,7 +160,7 @@ class ProposalDeclined(_ProposalEnded, frozen=True):
 
 
 class Received(Event, frozen=True):
-    """Any other envelope came; ``message`` has all of it."""
+    """Any other envelope was received; ``message`` is the whole envelope."""
 
     kind: str
     sender: str
@@ -173,7 +173,7 @@ class Refused(Event, frozen=True):
 
 
 class Gap(Event, frozen=True):
-    """Frames are missing: of one stream, or of all where ``stream`` is None; ``count`` is None where it is unknown."""
+    """Frames are missing: of one stream, or of all if ``stream`` is None; ``count`` is None if it is unknown."""
 
     stream: str | None
     count: int | None
@@ -181,7 +181,7 @@ class Gap(Event, frozen=True):
 
 
 class Disconnected(Event, frozen=True):
-    """The connection was lost and is being made again."""
+    """The connection was lost, and the SDK is reconnecting."""
 
     reason: str
 

@@ -22,10 +22,10 @@ Token = str | Callable[[], str | Awaitable[str]]
 
 
 def may_reconnect(code: int) -> bool:
-    """Whether the SDK reconnects by itself after a close with this code.
+    """Return whether the SDK reconnects by itself after a close with this code.
 
-    Not after a replacement, although the gateway would allow it: two programs that share one name would take the
-    place from each other for ever. It cannot have been us, for we leave a connection before we make the next one.
+    It does not after a replacement, although the gateway would allow it: two programs with the same name would
+    replace each other for ever. The SDK never replaces itself, because it leaves one connection before the next.
     """
     return close_codes.may_reconnect(code) and code != CloseReason.REPLACED_BY_RECONNECT.value.code
 
@@ -44,9 +44,9 @@ class Joiner:
     async def join(self, welcomed: Callable[[Connection, Message], Receiver], resume: Position | None) -> Connection:
         """Connect, join, and wait for the welcome.
 
-        ``welcomed`` is called with the welcome at once and returns the receiver of everything that follows it.
-        ``resume`` is the position to resume from. Returns the connection. Raises :class:`JoinRefused` where trying
-        again would not help, :class:`ConnectError` where it might, and whatever the function for the token raises.
+        ``welcomed`` is called with the welcome, and returns the receiver of everything that follows it.
+        ``resume`` is the position to resume from. Returns the connection. Raises :class:`JoinRefused` if trying
+        again would not help, :class:`ConnectError` if it might, and whatever the function for the token raises.
         """
         join = without_none(
             type="join",
@@ -101,7 +101,7 @@ class _Joining:
         if parsed is None or self.outcome.done():
             return
         if parsed.kind == kinds.WELCOME:
-            # At once: the messages that follow may be in the same packet.
+            # Before anything else is read: the messages that follow may be in the same packet.
             self.connection.joined(self.welcomed(self.connection, parsed))
             self.outcome.set_result(None)
         elif parsed.kind == kinds.ERROR:
@@ -120,4 +120,4 @@ class _Joining:
             self.outcome.set_exception(ConnectError(text))
         else:
             self.outcome.set_exception(JoinRefused(text, code=refused.code if refused else code))
-        self.outcome.exception()  # retrieved here, for nobody may be left to wait for it
+        self.outcome.exception()  # marks it as retrieved, because the caller may be gone

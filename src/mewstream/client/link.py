@@ -22,7 +22,7 @@ from mewstream.protocol.position import Position
 
 logger = logging.getLogger("mewstream.client")
 
-#: After a connection that lasted longer than this, the delays before reconnecting begin anew.
+#: After a connection that lasted longer than this, the delays before reconnecting start again with the shortest.
 _GOOD_SECONDS = 5.0
 #: Sending never waits while the gateway keeps up, so other tasks get a turn after this many frames.
 _FRAMES_PER_TURN = 64
@@ -80,7 +80,7 @@ class Link:
 
     @property
     def position(self) -> Position | None:
-        """The position of the newest message received; None where the gateway sends no positions."""
+        """The position of the newest message received; None if the gateway sends no positions."""
         if not self.has_positions or self.epoch is None:
             return None
         return Position(self.epoch, self._newest_seq)
@@ -90,7 +90,7 @@ class Link:
         return max(self._last_seq, seq_of(self._last_frame))
 
     def has_seen(self, message: Message) -> bool:
-        """Whether something at the position of this message, or behind it, was received before."""
+        """Return whether a message with this position, or with a later one, was received before."""
         return message.seq is not None and message.seq <= self._newest_seq
 
     def _enter(self, state: State) -> None:
@@ -107,7 +107,7 @@ class Link:
     # -- sending ------------------------------------------------------------------------------------
 
     async def ready(self) -> Connection:
-        """Wait for a connection with room for what is to be sent. Raises :class:`ConnectionClosed` where there will
+        """Wait for a connection with room for what is to be sent. Raises :class:`ConnectionClosed` if there will
         be none."""
         while True:
             if self.error is not None:
@@ -141,8 +141,8 @@ class Link:
 
     async def round_trip(self, tally: Tally | None = None) -> None:
         """Wait until the gateway has recorded everything sent so far, over as many connections as it takes. Raises
-        :class:`FramesUnconfirmed` where frames of ``tally`` were unconfirmed when a connection was lost,
-        :class:`RequestTimeout` where the gateway does not answer in time, and :class:`ConnectionClosed`."""
+        :class:`FramesUnconfirmed` if frames of ``tally`` were unconfirmed when a connection was lost,
+        :class:`RequestTimeout` if the gateway does not answer in time, and :class:`ConnectionClosed`."""
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
@@ -158,11 +158,11 @@ class Link:
         return RequestTimeout(f"the gateway confirmed nothing within {self._timeout:g} seconds{why}")
 
     async def flush(self) -> None:
-        """A :meth:`round_trip` for the frames of all streams."""
+        """Do a :meth:`round_trip` for the frames of all streams."""
         await self.round_trip(self._confirmations.total)
 
     async def _ping(self, connection: Connection) -> bool:
-        """Whether the gateway confirmed what was sent before the connection was lost."""
+        """Return whether the gateway confirmed what was sent before the connection was lost."""
         done = self._confirmations.begin()
         connection.ping(self._confirmations.ping)
         try:
@@ -236,7 +236,7 @@ class Link:
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="mewstream-client")
 
     def _welcomed(self, connection: Connection, welcome: Message) -> Receiver:
-        """Called before anything that follows the welcome is read."""
+        """Take over a connection. This is called before anything that follows the welcome is read."""
         payload = welcome.payload
         answer = untrusted.as_object(payload.get("resume"))
         replay_from = untrusted.number(answer.get("from_seq"))
@@ -294,7 +294,7 @@ class Link:
             self._end(error)
 
     async def _join_again(self, backoff: Backoff, attempt: int) -> int:
-        """Try until it succeeds. Returns the number of the next attempt. Raises :class:`ConnectError` where the
+        """Try until it succeeds. Returns the number of the next attempt. Raises :class:`ConnectError` if the
         gateway refuses us, or as many attempts have failed as ``backoff`` allows."""
         failures = 0
         while True:
@@ -308,7 +308,7 @@ class Link:
             except ConnectError as failure:
                 error = failure
             except Exception as failure:
-                # The function for the token may have better luck next time, whatever it raised.
+                # The function for the token may succeed next time, whatever it raised.
                 error = ConnectError(f"the function for the token raised {type(failure).__name__}")
                 logger.warning("no token for a new connection: %s", error)
             failures += 1
@@ -341,7 +341,7 @@ class Link:
             await self.close()
 
     async def close(self) -> None:
-        """Leave at once."""
+        """Leave without waiting for anything."""
         supervisor = self._supervisor
         self._end(closed_here())
         try:
@@ -370,5 +370,5 @@ class Link:
 
 
 def closed_here() -> ConnectionClosed:
-    """The error for everyone who still waits for something when we leave."""
+    """Return the exception for everyone who still waits for something when we leave."""
     return ConnectionClosed("this space was closed here", code=NORMAL)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Participant(msgspec.Struct, frozen=True):
-    """Somebody who is in the space. ``capabilities`` are those at the time of joining."""
+    """A participant in the space. ``capabilities`` are those at the time of joining."""
 
     id: str
     capabilities: list[Any] = []
@@ -95,7 +95,7 @@ class View:
     # -- the welcome and its pages ------------------------------------------------------------------
 
     def welcome(self, message: Message, *, is_replay_due: bool = False) -> list[events.Event]:
-        """Take over the state in a welcome. Returns what must have happened since the state before it; nothing where
+        """Take over the state in a welcome. Returns what must have happened since the state before it; nothing if
         ``is_replay_due``, for then the messages themselves are replayed."""
         payload = message.payload
         you = untrusted.as_object(payload.get("you"))
@@ -159,7 +159,7 @@ class View:
         return [*(self._end(id, "lost", None, None, message) for id in gone), *opened]
 
     def stream(self, described: dict[str, Any]) -> Stream:
-        """The stream of a description: the same object for as long as the stream is open."""
+        """Return the stream that is described. It is the same object for as long as the stream is open."""
         id = described["stream_id"]
         self._unlisted_streams.discard(id)
         stream = self.streams._by_id.get(id) or self._replayed.get(id)
@@ -174,7 +174,7 @@ class View:
     # -- messages -----------------------------------------------------------------------------------
 
     def apply(self, message: Message) -> events.Event | None:
-        """Follow a message. Returns its event; None where it is malformed. What is replayed after a welcome changes
+        """Follow a message. Returns its event; None if it is malformed. What is replayed after a welcome changes
         nothing, for its outcome is in the welcome."""
         is_replay = message.seq is not None and self.seq is not None and message.seq <= self.seq
         if self._replayed and not is_replay and not self.lacks_streams:
@@ -251,7 +251,7 @@ class View:
         return self._end(id, how, reason, message.sender, message)
 
     def _correlated(self, message: Message) -> str:
-        """The stream of a close that names the request which opened it, or the answer to that; else empty."""
+        """Return the id of the stream whose request, or the answer to it, a close refers to; empty if there is none."""
         for id, stream in (self.streams._by_id | self._replayed).items():
             if stream._opened_by.intersection(message.correlation_id):
                 return id

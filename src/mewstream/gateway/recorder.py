@@ -1,9 +1,9 @@
-"""Group commit, between the spaces and the journal: many records are written together, and whoever must not go on
-before a record is durable waits here.
+"""Group commit, between the spaces and the journal: many records are written together, and what must not happen before
+a record is durable waits here.
 
-| durability | a control message is told to anyone | a killed gateway loses | a lost power loses |
+| durability | a control message is sent | a killed gateway loses | a lost power loses |
 |---|---|---|---|
-| `none`  | at once | up to `flush_interval` of everything | what the system had not written |
+| `none`  | immediately | up to `flush_interval` of everything | what the system had not written |
 | `flush` | after the operating system has it | up to `flush_interval` of frames | what the system had not written |
 | `fsync` | after the disk has it | up to `flush_interval` of frames | up to `flush_interval` of frames |
 
@@ -46,7 +46,7 @@ class Recorder:
         return 0
 
     def commit(self, space: str, done: Callable[[], None]) -> None:
-        """Call ``done`` when everything appended so far is as durable as the settings demand, perhaps at once."""
+        """Call ``done`` when everything appended so far is as durable as the settings demand, perhaps immediately."""
         done()
 
     def history(self, space: str, after: int) -> Iterator[Entry] | None:
@@ -91,7 +91,7 @@ class _LaneOf(dict[str, _Lane]):
 
 class JournalRecorder(Recorder):
     """Records of a partition are flushed together: ``flush_interval`` after the first of them, as soon as they fill a
-    batch, or at once when something waits for them. The same object listens to the journal."""
+    batch, or immediately if something waits for them. The same object listens to the journal."""
 
     def __init__(
         self,

@@ -139,7 +139,7 @@ class Scan:
         return not self.positions
 
     def _is_beyond(self, batch: pa.RecordBatch) -> bool:
-        """Whether no later batch can have selected records. Within one space, seq and time never decrease."""
+        """Return whether no later batch can have selected records. Within one space, seq and time never decrease."""
         chosen = self._selection
         if chosen.only_space is None or (chosen.to_seq is None and chosen.until is None):
             return False

@@ -1,9 +1,9 @@
 """What the gateway uses of a journal, whatever keeps the records: files on this machine, or another implementation.
 
-A journal has a fixed number of partitions, and every space belongs to one of them for good. The gateway asks for the
+A journal has a fixed number of partitions, and every space always belongs to the same one. The gateway asks for the
 state of every space (:class:`Recovery`), appends records to the partition of their space (:class:`Writer`), and reads
-them back for participants (:class:`Reader`). Snapshots and retention go on in the background: a journal drives its
-own :class:`SnapshotStore` and its own :class:`Pruning` from the moment it is started.
+them back for participants (:class:`Reader`). Snapshots and retention happen in the background: from the moment it is
+started, a journal drives its own :class:`SnapshotStore` and its own :class:`Pruning`.
 
 Methods are called on the event loop, except where a docstring says that a thread may call them.
 """
@@ -109,7 +109,7 @@ class Pruning(Protocol):
 
 
 class Listener(Protocol):
-    """What a journal reports to whoever writes to it."""
+    """What a journal reports to its user."""
 
     def progressed(self, writer: Writer) -> None:
         """Some records of this partition were written or committed."""

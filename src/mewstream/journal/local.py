@@ -215,7 +215,7 @@ class LocalJournal:
         if pruned:
             raise JournalError(
                 f"{directory} was pruned up to offset {pruned} and has no sound snapshot from there on: "
-                "the state cannot be told. Put a snapshot file back from a copy"
+                "the state is not known. Put a snapshot file back from a copy"
             )
         return 0, {}
 

@@ -37,7 +37,7 @@ class RecentRecords:
             self._bytes -= self._parts.popleft()[1]
 
     def reaches(self, after: int) -> bool:
-        """Whether the window has every record above a position."""
+        """Return whether the window has every record above a position."""
         return bool(self._parts) and self._parts[0][0].seq <= after + 1
 
     def seq_before(self, micros: int) -> int | None:

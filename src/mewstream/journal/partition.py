@@ -141,7 +141,7 @@ class Partition:
                 last = self.next_offset + rows.count - 1
                 raise JournalError(
                     f"{self.directory}: the records for offset {self.next_offset} to {last} cannot be encoded "
-                    f"({error!r}). They are refused for good: restart the gateway to go on without them"
+                    f"({error!r}). They can never be written: restart the gateway to go on without them"
                 ) from error
             self._prepared = _Write(encoded, rows.last_ts)
             self.pending_bytes -= rows.size

@@ -192,7 +192,7 @@ class JournalReader:
                 continue  # the journal is being pruned
             if oldest is not None and oldest.part.first_seq > after + 1:
                 raise PositionGone(
-                    f"seq {after + 1} of {space!r} was pruned: the log goes on at {oldest.part.first_seq}"
+                    f"seq {after + 1} of {space!r} was pruned: the log begins at {oldest.part.first_seq}"
                 )
             return
 

@@ -15,7 +15,7 @@ PRUNE_SECONDS = 60.0
 
 
 class SnapshotSchedule:
-    """Takes a snapshot of a partition after every so many records.
+    """Takes a snapshot of a partition whenever ``every`` records were committed since the last one.
 
     The states are encoded on the event loop, between two records, and saved in a thread as soon as all records that
     they include are committed: a snapshot must never be ahead of its log.

@@ -37,6 +37,7 @@ from mewstream.client.stream import Stream as AsyncStream
 from mewstream.client.subscription import Feed as AsyncFeed
 from mewstream.client.view import Participants
 from mewstream.protocol.close_codes import NORMAL
+from mewstream.protocol.position import Position
 
 if TYPE_CHECKING:
     import ssl as ssl_module
@@ -371,7 +372,7 @@ class Space:
         return self._space.features
 
     @property
-    def position(self) -> tuple[str, int] | None:
+    def position(self) -> Position | None:
         return self._space.position
 
     @property

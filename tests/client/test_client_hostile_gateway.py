@@ -66,7 +66,7 @@ async def exchange(messages: list[str | bytes], caplog: pytest.LogCaptureFixture
                 assert isinstance(frame.gap, int)
         for stream in space.streams.values():
             stream_is_sound(stream)
-        assert space.position is None or isinstance(space.position[1], int)
+        assert space.position is None or isinstance(space.position.seq, int)
         assert not [each for each in caplog.records if each.levelno >= logging.WARNING], caplog.text
         return space
 

@@ -14,14 +14,16 @@ import pytest
 from mewstream import Backoff, ConnectError, ConnectionClosed, FramesUnconfirmed, JoinRefused, RequestTimeout
 from mewstream.client.confirmations import Tally
 from mewstream.client.connection import Connection
+from mewstream.client.events import Resumed
 from mewstream.client.joining import Joiner
-from mewstream.client.link import Link, Resume
+from mewstream.client.link import Link
 from mewstream.client.messages import Message, encode
 from mewstream.client.routes import Routes
 from mewstream.client.state import State
 from mewstream.protocol import close_codes, kinds
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.frames import RECORDED_PING
+from mewstream.protocol.position import Position
 
 AT_ONCE = Backoff(first=0, most=0)
 
@@ -77,12 +79,10 @@ class PlayedGateway:
         self.outcomes: asyncio.Queue[dict[str, Any] | Exception] = asyncio.Queue()
         for outcome in outcomes:
             self.outcomes.put_nowait(outcome)
-        self.resumes: list[dict[str, Any] | None] = []
+        self.resumes: list[Position | None] = []
         self.connections: list[PlayedConnection] = []
 
-    async def join(
-        self, welcomed: Callable[[Connection, Message], Any], resume: dict[str, Any] | None
-    ) -> PlayedConnection:
+    async def join(self, welcomed: Callable[[Connection, Message], Any], resume: Position | None) -> PlayedConnection:
         self.resumes.append(resume)
         outcome = await self.outcomes.get()
         if isinstance(outcome, Exception):
@@ -102,7 +102,7 @@ class PlayedOwner:
     def __init__(self) -> None:
         self.routes = Routes()
         self.envelopes: list[Message] = []
-        self.resumes: list[Resume | None] = []
+        self.resumes: list[Resumed | None] = []
         self.losses: list[int] = []
         self.disconnects: list[str] = []
         self.error: ConnectionClosed | None = None
@@ -113,8 +113,8 @@ class PlayedOwner:
         if self.fails:
             raise ValueError("a flaw of ours")
 
-    def welcomed(self, welcome: Message, resume: Resume | None) -> None:
-        self.resumes.append(resume)
+    def welcomed(self, welcome: Message, resumed: Resumed | None) -> None:
+        self.resumes.append(resumed)
         if self.fails:
             raise ValueError("a flaw of ours")
 
@@ -268,11 +268,11 @@ class TestPositions:
     async def test_the_newest_of_envelopes_and_frames(self) -> None:
         play = Play(welcome(10))
         await play.link.open()
-        assert play.link.position == ("e1", 10)
+        assert play.link.position == Position("e1", 10)
         play.connection.receive(b'{"kind":"chat","seq":11}')
-        assert play.link.position == ("e1", 11)
+        assert play.link.position == Position("e1", 11)
         play.connection.receive(b"#s|13|w#data")
-        assert play.link.position == ("e1", 13)
+        assert play.link.position == Position("e1", 13)
         assert play.link.has_seen(Message(kind="chat", seq=12))
         assert not play.link.has_seen(Message(kind="chat", seq=14))
         assert not play.link.has_seen(Message(kind="chat"))
@@ -284,9 +284,9 @@ class TestPositions:
         play.connection.receive(b"#s|13|w#data")
         play.connection.lose()
         await play.reaches(State.JOINED)
-        assert play.gateway.resumes == [None, {"epoch": "e1", "seq": 13}]
-        assert play.owner.resumes == [None, Resume(True, None, 0)]
-        assert play.link.position == ("e1", 13), "what is replayed has not come yet"
+        assert play.gateway.resumes == [None, Position("e1", 13)]
+        assert play.owner.resumes == [None, Resumed(True, None, 0)]
+        assert play.link.position == Position("e1", 13), "what is replayed has not come yet"
         await play.link.close()
 
     async def test_a_gateway_that_cannot_give_it(self) -> None:
@@ -294,8 +294,8 @@ class TestPositions:
         await play.link.open()
         play.connection.lose()
         await play.reaches(State.JOINED)
-        assert play.owner.resumes == [None, Resume(False, "the journal is another", 0)]
-        assert play.link.position == ("e2", 20)
+        assert play.owner.resumes == [None, Resumed(False, "the journal is another", 0)]
+        assert play.link.position == Position("e2", 20)
         await play.link.close()
 
     async def test_a_gateway_without_positions(self) -> None:
@@ -305,7 +305,7 @@ class TestPositions:
         play.connection.lose()
         await play.reaches(State.JOINED)
         assert play.gateway.resumes == [None, None]
-        assert play.owner.resumes[1] == Resume(False, "this gateway cannot resume", 0)
+        assert play.owner.resumes[1] == Resumed(False, "this gateway cannot resume", 0)
         await play.link.close()
 
 
@@ -324,7 +324,7 @@ class TestReceiving:
         await play.link.open()
         play.connection.receive(b'{"kind":"chat","seq":11}')
         assert play.link.state is State.JOINED
-        assert play.link.position == ("e1", 11)
+        assert play.link.position == Position("e1", 11)
         assert "a flaw of ours" in caplog.text
         await play.link.close()
 

@@ -20,7 +20,7 @@ from mewstream.gateway.config import ParticipantConfig, SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Parcel
 from mewstream.gateway.metrics import Metrics
-from mewstream.gateway.recorder import NoRecorder
+from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
@@ -230,7 +230,7 @@ def space_settings(
     )
 
 
-class FailingRecorder(NoRecorder):
+class FailingRecorder(Recorder):
     """Says that it fails, when told to."""
 
     def __init__(self) -> None:
@@ -241,11 +241,11 @@ class FailingRecorder(NoRecorder):
         self.recovered.append(action)
 
 
-def make_space(loop: ManualLoop, *people: str, recorder: NoRecorder | None = None, **settings: Any) -> Space:
+def make_space(loop: ManualLoop, *people: str, recorder: Recorder | None = None, **settings: Any) -> Space:
     return Space(
         space_settings(*people, **settings),
         loop=loop.as_loop,
-        recorder=recorder or NoRecorder(),
+        recorder=recorder or Recorder(),
         recovered=None,
         metrics=Metrics().space("demo"),
         logs=SpaceLogs("demo", None, None),

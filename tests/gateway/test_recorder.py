@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from mewstream.gateway.metrics import Metrics
-from mewstream.gateway.recorder import JournalRecorder, NoRecorder
+from mewstream.gateway.recorder import JournalRecorder, Recorder
 from mewstream.journal.errors import JournalDisplaced
 from mewstream.journal.interface import Entry, Listener, States, Writer
 from mewstream.journal.settings import JournalSettings
@@ -286,7 +286,7 @@ async def test_closing_commits_what_waits() -> None:
 
 
 def test_without_a_journal_nothing_is_kept_and_nothing_waits() -> None:
-    recorder = NoRecorder()
+    recorder = Recorder()
     told: list[int] = []
     assert recorder.append("0", left(1)) == 0
     recorder.commit("0", lambda: told.append(1))

@@ -40,7 +40,8 @@ class Driven:
         running = self.running
         self.recorder._is_closing = running._is_closing = True
         for lane in self.recorder._lanes.values():
-            self.recorder._stop_timer(lane)
+            if lane.flush_timer is not None:
+                lane.flush_timer.cancel()
         running._stop_background_work()
         for thread in (running._write_thread, running._sync_thread, running._watch_thread):
             thread.shutdown(wait=True, cancel_futures=True)
@@ -85,6 +86,6 @@ class Sent:
         self.driven.die()
         journal = open_journal(data)
         try:
-            assert [entry.record for entry in journal.read(SPACE, 0)] == self.script.records
+            assert [entry.record for entry in journal.reader.read(SPACE)] == self.script.records
         finally:
             journal.close()

@@ -10,10 +10,9 @@ import os
 import random
 import re
 import shutil
-import tempfile
 import threading
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -378,14 +377,6 @@ def entries(data: Path, partition: int = 0) -> list[Entry]:
 
 def records(data: Path, partition: int = 0) -> list[Record]:
     return [entry.record for entry in entries(data, partition)]
-
-
-@contextlib.contextmanager
-def memory_directory() -> Iterator[Path]:
-    """A directory that is not on a disk, for tests that make thousands of files."""
-    shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as directory:
-        yield Path(directory)
 
 
 def copy(data: Path, to: Path) -> Path:

@@ -7,12 +7,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from driven import Driven, Sent
-from making import SPACE, CountedFiles, FailingFiles, memory_directory
+from making import SPACE, CountedFiles, FailingFiles
 
 from mewstream.journal import file_journal
 from mewstream.journal.file_writer import MAX_WAITING
@@ -20,12 +19,6 @@ from mewstream.journal.files import Files
 from mewstream.journal.partition import BATCH_ROWS, COMPRESSED_ROWS
 
 MANY = 2 * COMPRESSED_ROWS
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
 
 
 class GatedFiles(Files):
@@ -51,9 +44,9 @@ async def _written_by_the_thread(files: GatedFiles) -> None:
 
 
 @pytest.mark.parametrize("durability", ["flush", "fsync"])
-async def test_many_frames_do_not_stop_the_loop(tmp_path: Path, durability: str) -> None:
+async def test_many_frames_do_not_stop_the_loop(memory: Path, durability: str) -> None:
     files = GatedFiles()
-    driven = Driven(tmp_path, files, durability=durability, segment_bytes=1 << 20)
+    driven = Driven(memory, files, durability=durability, segment_bytes=1 << 20)
     sent = Sent(driven)
     sent.frames(MANY)
     await _written_by_the_thread(files)  # the loop goes on while the thread cannot
@@ -63,13 +56,13 @@ async def test_many_frames_do_not_stop_the_loop(tmp_path: Path, durability: str)
     async with asyncio.timeout(10):
         while partition.pending or partition.unsynced:
             await asyncio.sleep(0.001)
-    sent.check(tmp_path)
+    sent.check(memory)
 
 
 @pytest.mark.parametrize("durability", ["flush", "fsync"])
-async def test_a_control_message_waits_for_the_frames_before_it(tmp_path: Path, durability: str) -> None:
+async def test_a_control_message_waits_for_the_frames_before_it(memory: Path, durability: str) -> None:
     files = GatedFiles()
-    driven = Driven(tmp_path, files, durability=durability, segment_bytes=1 << 20)
+    driven = Driven(memory, files, durability=durability, segment_bytes=1 << 20)
     sent = Sent(driven)
     sent.frames(MANY)
     await _written_by_the_thread(files)
@@ -83,12 +76,12 @@ async def test_a_control_message_waits_for_the_frames_before_it(tmp_path: Path, 
             await asyncio.sleep(0.001)
     opener.join()
     assert told == [len(sent.script.records)]
-    sent.check(tmp_path)
+    sent.check(memory)
 
 
-async def test_what_is_read_back_has_the_frames_that_are_being_written(tmp_path: Path) -> None:
+async def test_what_is_read_back_has_the_frames_that_are_being_written(memory: Path) -> None:
     files = GatedFiles()
-    driven = Driven(tmp_path, files, durability="flush", segment_bytes=1 << 20)
+    driven = Driven(memory, files, durability="flush", segment_bytes=1 << 20)
     sent = Sent(driven)
     sent.frames(MANY)
     await _written_by_the_thread(files)
@@ -98,14 +91,14 @@ async def test_what_is_read_back_has_the_frames_that_are_being_written(tmp_path:
     assert history is not None
     assert [entry.record for entry in history] == sent.script.records
     opener.join()
-    sent.check(tmp_path)
+    sent.check(memory)
 
 
-async def test_what_waits_for_a_slow_disk_is_bounded(tmp_path: Path) -> None:
+async def test_what_waits_for_a_slow_disk_is_bounded(memory: Path) -> None:
     """Beyond it the loop waits too, and with it whoever writes: memory does not grow."""
     files = GatedFiles()
     flush_bytes = 200 * MANY
-    driven = Driven(tmp_path, files, durability="flush", segment_bytes=64 << 20, flush_bytes=flush_bytes)
+    driven = Driven(memory, files, durability="flush", segment_bytes=64 << 20, flush_bytes=flush_bytes)
     sent = Sent(driven)
     sent.frames(MANY)
     await _written_by_the_thread(files)
@@ -118,18 +111,18 @@ async def test_what_waits_for_a_slow_disk_is_bounded(tmp_path: Path) -> None:
     opener.join()
     assert flush_bytes < most < (MAX_WAITING + 1) * flush_bytes
     driven.flush()
-    sent.check(tmp_path)
+    sent.check(memory)
 
 
 @pytest.mark.parametrize("at", range(1, 5))
 @pytest.mark.parametrize("durability", ["flush", "fsync"])
 async def test_a_write_in_the_thread_fails(
-    tmp_path: Path, durability: str, at: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    memory: Path, durability: str, at: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is said, what was to be written still waits, and goes first when the disk is well again."""
     monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.02)
     files = FailingFiles(at=10**9, error=errno.ENOSPC)
-    driven = Driven(tmp_path, files, durability=durability, segment_bytes=1 << 20)
+    driven = Driven(memory, files, durability=durability, segment_bytes=1 << 20)
     sent = Sent(driven)
     await asyncio.sleep(0.05)
     files._fail_at = files.count + at
@@ -147,13 +140,13 @@ async def test_a_write_in_the_thread_fails(
     if files.count >= files._fail_at:
         assert len([each for each in caplog.messages if "No space left" in each]) == 1
         assert len([each for each in caplog.messages if "can be written again" in each]) == 1
-    sent.check(tmp_path)
+    sent.check(memory)
 
 
-async def test_an_empty_segment_is_never_full(tmp_path: Path) -> None:
+async def test_an_empty_segment_is_never_full(memory: Path) -> None:
     """However small segments may be: one that was just begun is not left for another of the same name."""
     files = CountedFiles(lambda what, where: None)
-    driven = Driven(tmp_path, files, durability="flush", segment_bytes=1)
+    driven = Driven(memory, files, durability="flush", segment_bytes=1)
     sent = Sent(driven)
     for _ in range(5):
         sent.frames(3)
@@ -162,13 +155,13 @@ async def test_an_empty_segment_is_never_full(tmp_path: Path) -> None:
     names = [each.first_offset for each in driven.journal.partitions[0].closed]
     assert names == sorted(set(names))
     assert len(names) == 6
-    sent.check(tmp_path)
+    sent.check(memory)
 
 
-async def test_a_few_frames_do_not_wait_for_the_thread(tmp_path: Path) -> None:
+async def test_a_few_frames_do_not_wait_for_the_thread(memory: Path) -> None:
     """They are due while it is still at work on the many before them, and the loop goes on."""
     files = GatedFiles()
-    driven = Driven(tmp_path, files, durability="flush", segment_bytes=64 << 20)
+    driven = Driven(memory, files, durability="flush", segment_bytes=64 << 20)
     sent = Sent(driven)
     sent.frames(MANY)
     await _written_by_the_thread(files)
@@ -180,11 +173,11 @@ async def test_a_few_frames_do_not_wait_for_the_thread(tmp_path: Path) -> None:
     async with asyncio.timeout(10):
         while driven.journal.partitions[0].pending:
             await asyncio.sleep(0.001)
-    sent.check(tmp_path)
+    sent.check(memory)
 
 
-async def test_a_mistake_of_whoever_waited_is_no_failure_of_the_journal(tmp_path: Path) -> None:
-    driven = Driven(tmp_path, None, durability="flush", segment_bytes=1 << 20)
+async def test_a_mistake_of_whoever_waited_is_no_failure_of_the_journal(memory: Path) -> None:
+    driven = Driven(memory, None, durability="flush", segment_bytes=1 << 20)
     sent = Sent(driven)
 
     def mistaken() -> None:
@@ -193,11 +186,11 @@ async def test_a_mistake_of_whoever_waited_is_no_failure_of_the_journal(tmp_path
     with pytest.raises(ZeroDivisionError):
         sent.control(mistaken)
     assert not driven.recorder.failing
-    sent.check(tmp_path)
+    sent.check(memory)
 
 
-async def test_what_is_synced_is_committed_and_nothing_else(tmp_path: Path) -> None:
-    driven = Driven(tmp_path, None, durability="fsync", segment_bytes=1 << 20, flush_interval=60)
+async def test_what_is_synced_is_committed_and_nothing_else(memory: Path) -> None:
+    driven = Driven(memory, None, durability="fsync", segment_bytes=1 << 20, flush_interval=60)
     sent = Sent(driven)
     [writer] = driven.running.writers
     async with asyncio.timeout(10):
@@ -212,13 +205,13 @@ async def test_what_is_synced_is_committed_and_nothing_else(tmp_path: Path) -> N
         while not told:
             await asyncio.sleep(0.001)
     assert told == [len(sent.script.records)]
-    sent.check(tmp_path)
+    sent.check(memory)
 
 
-async def test_what_came_last_is_written_though_nothing_follows_it(tmp_path: Path) -> None:
+async def test_what_came_last_is_written_though_nothing_follows_it(memory: Path) -> None:
     """More than a batch waits for the thread, and then there is silence."""
     files = GatedFiles()
-    driven = Driven(tmp_path, files, durability="flush", segment_bytes=64 << 20, flush_bytes=64 << 20)
+    driven = Driven(memory, files, durability="flush", segment_bytes=64 << 20, flush_bytes=64 << 20)
     sent = Sent(driven)
     sent.frames(MANY)
     await _written_by_the_thread(files)
@@ -227,4 +220,4 @@ async def test_what_came_last_is_written_though_nothing_follows_it(tmp_path: Pat
     async with asyncio.timeout(10):
         while driven.journal.partitions[0].pending:
             await asyncio.sleep(0.001)
-    sent.check(tmp_path)
+    sent.check(memory)

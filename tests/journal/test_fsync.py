@@ -8,14 +8,14 @@ import contextlib
 import errno
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driven import Driven
-from making import SPACE, ForgetfulFiles, Script, abandon, lively, memory_directory, open_journal
+from making import SPACE, ForgetfulFiles, Script, abandon, lively, open_journal
 
 from mewstream.gateway.clock import MachineClock
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
@@ -34,12 +34,6 @@ from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import fold
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import Frame, Record
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
 
 
 class Load:
@@ -82,7 +76,7 @@ class Load:
         try:
             missing = []
             for script in self.scripts:
-                found = [entry.record for entry in journal.read(script.state.id, 0)]
+                found = [entry.record for entry in journal.reader.read(script.state.id)]
                 if found != script.records[: len(found)]:
                     missing.append(f"{script.state.id}: not what was written")
                 acknowledged = self.acknowledged.get(script.state.id, 0)
@@ -109,11 +103,11 @@ def written_beside(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.usefixtures("written_beside")
-async def test_what_was_acknowledged_survives_a_lost_power(tmp_path: Path, seed: int) -> None:
+async def test_what_was_acknowledged_survives_a_lost_power(memory: Path, seed: int) -> None:
     """Nothing that was not synced survives."""
     files = ForgetfulFiles()
     _slow(files)
-    driven = Driven(tmp_path, files, partitions=2, snapshot_every=10**9)
+    driven = Driven(memory, files, partitions=2, snapshot_every=10**9)
     load = Load(driven, 3, seed)
     running = asyncio.ensure_future(load.run())
     enough = random.Random(seed).randrange(20, 200)
@@ -123,17 +117,17 @@ async def test_what_was_acknowledged_survives_a_lost_power(tmp_path: Path, seed:
     files.crash()
     running.cancel()
     assert load.acknowledged
-    assert load.lost(tmp_path) == []
+    assert load.lost(memory) == []
 
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.usefixtures("written_beside")
-async def test_what_was_acknowledged_survives_whatever_else_does(tmp_path: Path, seed: int) -> None:
+async def test_what_was_acknowledged_survives_whatever_else_does(memory: Path, seed: int) -> None:
     """Of what was not synced, any part may have reached the disk. A start that then refuses must
     name a place behind all that was acknowledged."""
     files = ForgetfulFiles()
     _slow(files)
-    driven = Driven(tmp_path, files, snapshot_every=10**9)
+    driven = Driven(memory, files, snapshot_every=10**9)
     load = Load(driven, 1, seed)
     running = asyncio.ensure_future(load.run())
     chance = random.Random(seed)
@@ -144,17 +138,17 @@ async def test_what_was_acknowledged_survives_whatever_else_does(tmp_path: Path,
     files.crash(lambda: chance.random() < 0.6)
     running.cancel()
     try:
-        assert load.lost(tmp_path) == []
+        assert load.lost(memory) == []
     except CorruptJournal as error:
         assert error.offset >= load.acknowledged["space-0"], error
 
 
-async def test_a_start_after_a_lost_power_needs_nobody(tmp_path: Path) -> None:
+async def test_a_start_after_a_lost_power_needs_nobody(memory: Path) -> None:
     """Frames alone are not synced one by one. Several batches of them may have reached the index and
     not the data: that is a torn tail, and no reason not to start."""
     script = lively(60, pauses=False)
     for survivor in ("index", "arrow"):
-        data = tmp_path / survivor
+        data = memory / survivor
         files = ForgetfulFiles()
         driven = Driven(data, files, segment_bytes=10**6)
         acknowledged = asyncio.Event()
@@ -177,7 +171,7 @@ async def test_a_start_after_a_lost_power_needs_nobody(tmp_path: Path) -> None:
         files.crash(lambda: True)
         journal = open_journal(data)
         try:
-            found = [entry.record for entry in journal.read(SPACE, 0)]
+            found = [entry.record for entry in journal.reader.read(SPACE)]
             assert found[:count] == script.records[:count]
             assert journal.recover() == {SPACE: fold(SPACE, found)}
         finally:
@@ -186,11 +180,11 @@ async def test_a_start_after_a_lost_power_needs_nobody(tmp_path: Path) -> None:
         script.state = fold(SPACE, script.records)
 
 
-def test_what_is_flushed_while_a_sync_is_under_way(tmp_path: Path) -> None:
+def test_what_is_flushed_while_a_sync_is_under_way(memory: Path) -> None:
     """A sync is of two files, and writing goes on meanwhile: the index of a batch may become safe before
     its data does. However many of those there are, the next start cuts them off by itself."""
     for flushes in (1, 2, 5):
-        data = tmp_path / str(flushes)
+        data = memory / str(flushes)
         files = ForgetfulFiles()
         script = lively(40, pauses=False)
         journal = LocalJournal(data, partitions=1, synced_commits=True, files=files)
@@ -215,18 +209,18 @@ def test_what_is_flushed_while_a_sync_is_under_way(tmp_path: Path) -> None:
         files.crash()
         journal = open_journal(data)
         try:
-            found = [entry.record for entry in journal.read(SPACE, 0)]
+            found = [entry.record for entry in journal.reader.read(SPACE)]
             assert found[:20] == script.records[:20]
             assert found == script.records[: len(found)]
         finally:
             journal.close()
 
 
-async def test_a_sync_fails_while_a_segment_is_rolled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sync_fails_while_a_segment_is_rolled(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames wait unsynced in a full segment when the next control message makes it roll."""
     monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.005)
     files = ForgetfulFiles()
-    driven = Driven(tmp_path, files, segment_bytes=4000, flush_interval=60)
+    driven = Driven(memory, files, segment_bytes=4000, flush_interval=60)
     # Sealing comes later, and beside the loop: the power may fail before it does.
     driven.running.sealer.seal = lambda: None  # type: ignore[method-assign]
     script = Script().begin()
@@ -254,17 +248,17 @@ async def test_a_sync_fails_while_a_segment_is_rolled(tmp_path: Path, monkeypatc
         await acknowledged.wait()
     driven.die()
     files.crash()
-    journal = open_journal(tmp_path)
+    journal = open_journal(memory)
     try:
-        assert [entry.record for entry in journal.read(SPACE, 0)] == script.records
+        assert [entry.record for entry in journal.reader.read(SPACE)] == script.records
     finally:
         journal.close()
 
 
-async def test_frames_alone_reach_the_disk_too(tmp_path: Path) -> None:
+async def test_frames_alone_reach_the_disk_too(memory: Path) -> None:
     """The table of the recorder: a lost power loses up to ``flush_interval`` of frames, not an hour."""
     files = ForgetfulFiles()
-    driven = Driven(tmp_path, files)
+    driven = Driven(memory, files)
     script = Script().begin()
     for record in script.records:
         driven.recorder.append(SPACE, record)
@@ -280,21 +274,21 @@ async def test_frames_alone_reach_the_disk_too(tmp_path: Path) -> None:
     assert durable == len(script.records), "no control message came, so nothing was ever synced"
 
 
-async def test_the_directories_of_a_new_journal_are_synced(tmp_path: Path) -> None:
+async def test_the_directories_of_a_new_journal_are_synced(memory: Path) -> None:
     """A file is as safe as the name of the directory that it is in."""
     files = ForgetfulFiles()
-    journal = LocalJournal(tmp_path / "data", partitions=2, files=files)
+    journal = LocalJournal(memory / "data", partitions=2, files=files)
     journal.close()
-    root = tmp_path / "data/journal"
+    root = memory / "data/journal"
     assert {"p0", "p1"} <= files._names.get(root, set()), "the partitions were made after the last sync of journal/"
-    assert "journal" in files._names.get(tmp_path / "data", set())
+    assert "journal" in files._names.get(memory / "data", set())
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.usefixtures("written_beside")
-async def test_sealing_and_snapshots_keep_what_was_acknowledged(tmp_path: Path, seed: int) -> None:
+async def test_sealing_and_snapshots_keep_what_was_acknowledged(memory: Path, seed: int) -> None:
     files = ForgetfulFiles()
-    driven = Driven(tmp_path, files, segment_bytes=4000)
+    driven = Driven(memory, files, segment_bytes=4000)
     chance = random.Random(seed)
     script = lively(150, seed=seed, pauses=False)
     acknowledged: list[int] = []
@@ -310,9 +304,9 @@ async def test_sealing_and_snapshots_keep_what_was_acknowledged(tmp_path: Path, 
         await asyncio.sleep(0)
     driven.die()
     files.crash(lambda: chance.random() < 0.5)
-    journal = open_journal(tmp_path)
+    journal = open_journal(memory)
     try:
-        found = [entry.record for entry in journal.read(SPACE, 0)]
+        found = [entry.record for entry in journal.reader.read(SPACE)]
         assert found == script.records[: len(found)]
         assert len(found) >= len(acknowledged)
         assert journal.recover() == {SPACE: fold(SPACE, found)}
@@ -323,14 +317,14 @@ async def test_sealing_and_snapshots_keep_what_was_acknowledged(tmp_path: Path, 
 # -- a sync that fails ----------------------------------------------------------------------------
 
 
-async def test_a_sync_fails_once_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sync_fails_once_anywhere(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a failed sync leaves of the pages is unknown, and the next one says nothing: so all that it
     concerned is written again before anybody is told."""
     monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.005)
     wrong = []
     for at in range(1, 40):
         files = ForgetfulFiles()
-        data = tmp_path / f"at-{at}"
+        data = memory / f"at-{at}"
         driven = Driven(data, files, segment_bytes=6000, snapshot_every=10**9)
         first = files.syncs
         failed: list[Path] = []
@@ -364,7 +358,7 @@ async def test_a_sync_fails_once_anywhere(tmp_path: Path, monkeypatch: pytest.Mo
         files.crash()
         try:
             journal = LocalJournal(data)
-            found = [entry.record for entry in journal.read("space-0", 0)]
+            found = [entry.record for entry in journal.reader.read("space-0")]
             journal.close()
             if len(found) < max(acknowledged, default=0):
                 lost = f"{max(acknowledged)} were acknowledged, {len(found)} are there"
@@ -461,10 +455,10 @@ async def settled() -> AsyncIterator[Callable[[Callable[[], bool]], Any]]:
     yield wait
 
 
-async def test_nobody_is_told_before_the_disk_has_it(tmp_path: Path, settled: Any) -> None:
+async def test_nobody_is_told_before_the_disk_has_it(memory: Path, settled: Any) -> None:
     files = ForgetfulFiles()
     _slow(files, 0.002)
-    driven = Driven(tmp_path, files)
+    driven = Driven(memory, files)
     space = make_space(driven, "ann", "bob", "cy")
     early: list[tuple[int, int]] = []
 
@@ -551,11 +545,11 @@ async def test_an_outbox_lets_nothing_overtake(settled: Any) -> None:
 
 
 async def test_a_failing_sync_is_said_and_gone_over(
-    tmp_path: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    memory: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.05)
     files = ForgetfulFiles()
-    driven = Driven(tmp_path, files, segment_bytes=10**6)
+    driven = Driven(memory, files, segment_bytes=10**6)
     space = make_space(driven, "ann", "bob", "cy")
     ann, bob = FakeMember("ann"), FakeMember("bob")
     for member in (ann, bob):
@@ -586,20 +580,20 @@ async def test_a_failing_sync_is_said_and_gone_over(
     space.stop()
     driven.die()
     files.crash()
-    journal = open_journal(tmp_path)
-    found = [entry.record for entry in journal.read(SPACE, 0)]
+    journal = open_journal(memory)
+    found = [entry.record for entry in journal.reader.read(SPACE)]
     assert [record.seq for record in found] == list(range(1, len(found) + 1))
     assert len(found) >= last
     journal.close()
 
 
 async def test_a_disk_that_stays_broken_is_reported_once(
-    tmp_path: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    memory: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A sync that fails again and again: one line when it begins, one when it is over."""
     monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.01)
     files = ForgetfulFiles()
-    driven = Driven(tmp_path, files, segment_bytes=10**6)
+    driven = Driven(memory, files, segment_bytes=10**6)
     space = make_space(driven, "ann")
     ann = FakeMember("ann")
     space.join(ann)
@@ -622,12 +616,12 @@ async def test_a_disk_that_stays_broken_is_reported_once(
 
 
 async def test_one_failure_in_several_partitions_is_reported_once(
-    tmp_path: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    memory: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.05)
     files = ForgetfulFiles()
     _slow(files, 0.005)
-    driven = Driven(tmp_path, files, partitions=4, segment_bytes=10**6)
+    driven = Driven(memory, files, partitions=4, segment_bytes=10**6)
     scripts = [lively(20, space=f"space-{number}", seed=number) for number in range(12)]
     broken = True
     files.fail_sync = lambda path: errno.EIO if broken else None
@@ -651,10 +645,10 @@ async def test_one_failure_in_several_partitions_is_reported_once(
 
 
 @pytest.mark.parametrize("flush_bytes", [1, 500, 5000, 1 << 20])
-async def test_a_snapshot_has_all_records_up_to_its_offset(tmp_path: Path, flush_bytes: int) -> None:
+async def test_a_snapshot_has_all_records_up_to_its_offset(memory: Path, flush_bytes: int) -> None:
     """Records are flushed early when many bytes wait; a snapshot at that moment must not miss the record
     that made it so many."""
-    driven = Driven(tmp_path, None, durability="flush", flush_bytes=flush_bytes, snapshot_every=7, flush_interval=0.001)
+    driven = Driven(memory, None, durability="flush", flush_bytes=flush_bytes, snapshot_every=7, flush_interval=0.001)
     space = make_space(driven, "ann", "bob")
     ann = FakeMember("ann")
     space.join(ann)
@@ -671,10 +665,10 @@ async def test_a_snapshot_has_all_records_up_to_its_offset(tmp_path: Path, flush
     await asyncio.sleep(0.01)
     space.stop()
     driven.die()
-    journal = open_journal(tmp_path)
+    journal = open_journal(memory)
     try:
         found = [entry.record for entry in journal.reader.entries(0)]
-        for file in sorted((tmp_path / "journal/p0").glob("snapshot-*.json")):
+        for file in sorted((memory / "journal/p0").glob("snapshot-*.json")):
             offset, states = read_snapshot(file, journal.identity.id)
             if states[SPACE] != fold(SPACE, found[:offset]):
                 wrong.append(f"{file.name} is at offset {offset} and has the state of seq {states[SPACE].seq}")

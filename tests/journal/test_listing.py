@@ -7,11 +7,11 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from making import PEOPLE, SPACE, QuickFiles, lively, memory_directory, open_journal
+from making import PEOPLE, SPACE, QuickFiles, lively, open_journal
 from pyarrow import fs
 
 from mewstream.journal import listing
@@ -26,12 +26,6 @@ from mewstream.protocol.records import EnvelopeAccepted
 LOCAL = fs.LocalFileSystem()
 #: How long each reader looks. A listing of the code before this one failed about 3 times in 1000.
 SECONDS = 2.0
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
 
 
 class Sealing:
@@ -117,34 +111,34 @@ LOOKS = ("listing", "reading", "by offset", "by range", "verifying")
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_sound_journal_is_never_called_damaged(tmp_path: Path, look: str) -> None:
+def test_a_sound_journal_is_never_called_damaged(memory: Path, look: str) -> None:
     made = 0
-    with Sealing(tmp_path) as sealing:
-        once = looks(tmp_path)[look]
+    with Sealing(memory) as sealing:
+        once = looks(memory)[look]
         end = time.monotonic() + SECONDS
         while time.monotonic() < end or not made:
             once()
             made += 1
     assert sealing.rounds > 1
     # What is missing for good is damage all the same.
-    for file in (tmp_path / "journal/p0").glob("00000000000000000010.*"):
+    for file in (memory / "journal/p0").glob("00000000000000000010.*"):
         file.unlink()
     if look in ("listing", "verifying"):
         with pytest.raises(AssertionError):
             once()
     else:
         with pytest.raises(CorruptJournal, match=r"missing"):
-            list(JournalReader(tmp_path / "journal").entries(0))
+            list(JournalReader(memory / "journal").entries(0))
 
 
-def test_one_look_alone_would_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_look_alone_would_not_do(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The moment that every look may hit: neither form of a segment is seen."""
     made = lively(60).records
-    journal = open_journal(tmp_path, segment_bytes=3000, files=QuickFiles())
+    journal = open_journal(memory, segment_bytes=3000, files=QuickFiles())
     for record in made:
         journal.append(SPACE, record)
         journal.partitions[0].flush()
-    directory = str(tmp_path / "journal/p0")
+    directory = str(memory / "journal/p0")
     whole = list_segments(LOCAL, directory)
     assert len(whole) > 4
     hidden = whole[2].name
@@ -161,15 +155,15 @@ def test_one_look_alone_would_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
     seen.clear()
     assert list_segments(LOCAL, directory) == whole
     seen.clear()
-    assert [entry.record for entry in JournalReader(tmp_path / "journal").read(SPACE)] == made
+    assert [entry.record for entry in JournalReader(memory / "journal").read(SPACE)] == made
     journal.close()
 
 
 @pytest.mark.parametrize("look", ["listing", "reading", "by range", "verifying"])
-def test_what_is_pruned_meanwhile_is_no_damage(tmp_path: Path, look: str) -> None:
+def test_what_is_pruned_meanwhile_is_no_damage(memory: Path, look: str) -> None:
     """It is a position that is gone."""
-    with Sealing(tmp_path, keeps=30) as sealing:
-        once = looks(tmp_path)[look]
+    with Sealing(memory, keeps=30) as sealing:
+        once = looks(memory)[look]
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             with contextlib.suppress(PositionGone):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from making import (
     copy,
     lively,
     make_journal,
-    memory_directory,
     open_journal,
     records,
     write,
@@ -29,68 +27,62 @@ QUICK = QuickFiles()
 SEGMENT = 5000
 
 
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
-
-
-def test_two_writers_on_one_directory(tmp_path: Path) -> None:
-    first = open_journal(tmp_path)
+def test_two_writers_on_one_directory(memory: Path) -> None:
+    first = open_journal(memory)
     with pytest.raises(JournalInUse, match=rf"process {os.getpid()}\).*--data"):
-        open_journal(tmp_path)
+        open_journal(memory)
     runs = first.identity.runs
     write(first, [(SPACE, record) for record in lively(20).records])
     first.close()
-    second = open_journal(tmp_path)
+    second = open_journal(memory)
     assert second.identity.runs == runs + 1
     assert second.identity.id == first.identity.id
     assert second.epoch != first.epoch
     second.close()
 
 
-def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
+def test_the_lock_goes_with_its_process(memory: Path) -> None:
     code = (
         "import sys, os; from pathlib import Path; from mewstream.journal.local import LocalJournal;"
         "journal = LocalJournal(Path(sys.argv[1])); print('here', flush=True); os.kill(os.getpid(), 9)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code, str(memory)], capture_output=True, text=True, check=False)
     assert "here" in done.stdout, done.stderr
-    open_journal(tmp_path).close()
+    open_journal(memory).close()
 
 
-def test_a_failed_start_lets_go_of_the_directory(tmp_path: Path) -> None:
-    make_journal(tmp_path, lively(30).records)
-    file = tmp_path / "journal/journal.json"
+def test_a_failed_start_lets_go_of_the_directory(memory: Path) -> None:
+    make_journal(memory, lively(30).records)
+    file = memory / "journal/journal.json"
     whole = file.read_bytes()
     file.write_bytes(b"nonsense")
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         with pytest.raises(JournalError):
-            open_journal(tmp_path)
+            open_journal(memory)
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
     file.write_bytes(whole)
-    open_journal(tmp_path).close()
+    open_journal(memory).close()
 
 
-def test_a_recreated_journal_is_another(tmp_path: Path) -> None:
-    make_journal(tmp_path / "a", lively(20).records)
-    make_journal(tmp_path / "b", lively(20).records)
-    one, other = (JournalReader(tmp_path / each / "journal").identity() for each in "ab")
+def test_a_recreated_journal_is_another(memory: Path) -> None:
+    make_journal(memory / "a", lively(20).records)
+    make_journal(memory / "b", lively(20).records)
+    one, other = (JournalReader(memory / each / "journal").identity() for each in "ab")
     assert one.id != other.id
     assert one.epoch != other.epoch
 
 
-def test_the_number_of_partitions_is_for_good(tmp_path: Path) -> None:
-    made = make_journal(tmp_path, lively(40).records, partitions=3)
-    journal = LocalJournal(tmp_path, partitions=7)
+def test_the_number_of_partitions_is_for_good(memory: Path) -> None:
+    made = make_journal(memory, lively(40).records, partitions=3)
+    journal = LocalJournal(memory, partitions=7)
     assert len(journal.partitions) == 3
-    assert [entry.record for entry in journal.read(SPACE, 0)] == made
+    assert [entry.record for entry in journal.reader.read(SPACE)] == made
     journal.close()
 
 
-def test_a_copy_of_a_journal_can_be_read(tmp_path: Path) -> None:
-    made = make_journal(tmp_path / "a", lively(40).records)
-    work = copy(tmp_path / "a", tmp_path / "b")
+def test_a_copy_of_a_journal_can_be_read(memory: Path) -> None:
+    made = make_journal(memory / "a", lively(40).records)
+    work = copy(memory / "a", memory / "b")
     assert records(work) == made
     assert JournalReader(work / "journal").identity().runs == 1

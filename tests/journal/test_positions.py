@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from making import (
     SPACE,
     QuickFiles,
     lively,
-    memory_directory,
     open_journal,
     segment_files,
     write,
@@ -24,12 +22,6 @@ from mewstream.journal.reader import JournalReader
 from mewstream.protocol.records import Frame, Record
 
 QUICK = QuickFiles()
-
-
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
 
 
 class Counted:
@@ -176,7 +168,7 @@ def test_what_is_remembered_of_positions_is_bounded(memory: Path, monkeypatch: p
     reader = JournalReader(memory / "journal")
     for space in ("space-0", "space-3"):
         assert [entry.record.seq for entry in reader.read(space)] == list(range(1, last + 1))
-    known = reader.positions(0)
+    known = reader._of("space-0")
     assert known._size == sum(each.size for each in known._known.values())
     assert known._size < 50 + 4 * 60
 

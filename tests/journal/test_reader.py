@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from making import (
     QuickFiles,
     lively,
     make_journal,
-    memory_directory,
     open_journal,
     records,
     write,
@@ -25,21 +23,14 @@ QUICK = QuickFiles()
 SEGMENT = 5000
 
 
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
-
-
-def test_a_reader_follows_the_live_tail(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, segment_bytes=SEGMENT, files=QUICK)
+def test_a_reader_follows_the_live_tail(memory: Path) -> None:
+    journal = open_journal(memory, segment_bytes=SEGMENT, files=QUICK)
     made = lively(90).records
-    followed = JournalReader(tmp_path / "journal").follow(SPACE, poll=0)
+    reader = JournalReader(memory / "journal")
     got: list[Record] = []
 
     def catch_up() -> None:
-        while (entry := next(followed)) is not None:
-            got.append(entry.record)
+        got.extend(entry.record for entry in reader.read(SPACE, got[-1].seq if got else 0))
 
     catch_up()
     assert got == []
@@ -59,21 +50,17 @@ def test_a_reader_follows_the_live_tail(tmp_path: Path) -> None:
     assert got == made
 
 
-def test_a_follower_starts_at_a_position(tmp_path: Path) -> None:
-    made = make_journal(tmp_path, lively(50).records)
-    followed = JournalReader(tmp_path / "journal").follow(SPACE, 20, poll=0)
-    got = []
-    while (entry := next(followed)) is not None:
-        got.append(entry.record)
-    assert got == made[20:]
+def test_a_reader_starts_at_a_position(memory: Path) -> None:
+    made = make_journal(memory, lively(50).records)
+    assert [entry.record for entry in JournalReader(memory / "journal").read(SPACE, 20)] == made[20:]
 
 
-def test_sealing_under_a_reader_changes_nothing_for_it(tmp_path: Path) -> None:
+def test_sealing_under_a_reader_changes_nothing_for_it(memory: Path) -> None:
     """A reader is half-way when segments that it has yet to read are rewritten."""
-    journal = open_journal(tmp_path, segment_bytes=SEGMENT, files=QUICK)
+    journal = open_journal(memory, segment_bytes=SEGMENT, files=QUICK)
     made = lively(90).records
     write(journal, [(SPACE, record) for record in made])
-    reading = JournalReader(tmp_path / "journal").entries(0)
+    reading = JournalReader(memory / "journal").entries(0)
     got = [next(reading).record]
     for partition, name in journal.segments_to_seal():
         partition.seal(name)
@@ -84,9 +71,9 @@ def test_sealing_under_a_reader_changes_nothing_for_it(tmp_path: Path) -> None:
     assert got == made
 
 
-def test_listing_while_sealing_raises_no_other_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_while_sealing_raises_no_other_error(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same between the listing of a directory and the reading of an index."""
-    journal = open_journal(tmp_path, segment_bytes=SEGMENT, files=QUICK)
+    journal = open_journal(memory, segment_bytes=SEGMENT, files=QUICK)
     made = lively(60).records
     write(journal, [(SPACE, record) for record in made])
     waiting = journal.segments_to_seal()
@@ -100,6 +87,6 @@ def test_listing_while_sealing_raises_no_other_error(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(listing, "read_segment", sealing_first)
     try:
-        assert records(tmp_path) == made
+        assert records(memory) == made
     finally:
         journal.close()

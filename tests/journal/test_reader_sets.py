@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from making import (
     copy,
     journaled,
     lively,
-    memory_directory,
     open_journal,
     position,
     positioned_frame,
@@ -49,12 +47,6 @@ from mewstream.protocol.snapshot import dump, load
 from support import Client, space_config
 
 QUICK = QuickFiles()
-
-
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
 
 
 def prune_before(journal: LocalJournal, offset: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from making import (
     abandon,
     entries,
     lively,
-    memory_directory,
     open_journal,
     records,
     segment_files,
@@ -39,12 +37,6 @@ from mewstream.protocol.state import SpaceState
 
 QUICK = QuickFiles()
 SEGMENT = 5000
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
 
 
 def _state_of(records: list[Record], space: str = SPACE) -> dict[str, object]:
@@ -101,12 +93,12 @@ class Workload:
 
 
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "torn"])
-def test_a_crash_at_every_operation(tmp_path: Path, torn: bool) -> None:
+def test_a_crash_at_every_operation(memory: Path, torn: bool) -> None:
     """Whatever was flushed before is there, in order and once, and the log can be gone on with."""
     made = lively(44, seed=1, pauses=False).records
     crashes = 0
     for at in range(1, 1000):
-        data = tmp_path / f"crash-{at}"
+        data = memory / f"crash-{at}"
         files = CrashingFiles(at, torn=torn)
         workload = Workload(made)
         try:
@@ -144,12 +136,12 @@ def test_a_crash_at_every_operation(tmp_path: Path, torn: bool) -> None:
     assert crashes > 60, "the workload does less than it should"
 
 
-def test_a_crash_leaves_nothing_behind_for_good(tmp_path: Path) -> None:
+def test_a_crash_leaves_nothing_behind_for_good(memory: Path) -> None:
     """Leftovers of sealing and pruning are removed at the next start: a disk must not fill up with them."""
     made = lively(44, seed=1, pauses=False).records
     stray: dict[str, int] = {}
     for at in range(1, 1000):
-        data = tmp_path / f"crash-{at}"
+        data = memory / f"crash-{at}"
         try:
             Workload(made).run(data, CrashingFiles(at))
             crashed = False
@@ -174,12 +166,12 @@ def test_a_crash_leaves_nothing_behind_for_good(tmp_path: Path) -> None:
     assert not stray, f"never removed (name: operation of the crash): {stray}"
 
 
-def test_the_disk_fails_once_at_every_operation(tmp_path: Path) -> None:
+def test_the_disk_fails_once_at_every_operation(memory: Path) -> None:
     """An operation fails and is tried again, as the gateway does: nothing is lost or written twice."""
     made = lively(44, seed=1, pauses=False).records
     wrong = []
     for at in range(1, 400):
-        data = tmp_path / f"fail-{at}"
+        data = memory / f"fail-{at}"
         open_journal(data, segment_bytes=SEGMENT, files=QUICK).close()
         files = FailingFiles(10_000)
         journal = open_journal(data, segment_bytes=SEGMENT, files=files)
@@ -209,10 +201,10 @@ def test_the_disk_fails_once_at_every_operation(tmp_path: Path) -> None:
     assert not wrong, f"{len(wrong)} times: " + "\n".join(wrong[:6])
 
 
-def test_a_failed_seal_can_be_done_again(tmp_path: Path) -> None:
+def test_a_failed_seal_can_be_done_again(memory: Path) -> None:
     made = lively(44, seed=1).records
     for at in range(1, 100):
-        data = tmp_path / f"seal-{at}"
+        data = memory / f"seal-{at}"
         files = FailingFiles(10_000, error=errno.EIO)
         journal = open_journal(data, segment_bytes=SEGMENT, files=files)
         write(journal, [(SPACE, record) for record in made])
@@ -243,12 +235,12 @@ def _recovered(data: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_state_is_the_fold_of_the_whole_log(tmp_path: Path, seed: int) -> None:
+def test_the_state_is_the_fold_of_the_whole_log(memory: Path, seed: int) -> None:
     """Wherever the snapshot was made: recovering from it is the same as folding everything."""
     script = lively(150, seed=seed)
     wrong = []
     for place in range(10, 150, 20):
-        data = tmp_path / f"at-{place}"
+        data = memory / f"at-{place}"
         write_with_snapshots(data, script, place, segment_bytes=9000)
         [state] = _recovered(data).values()
         if state != script.state:
@@ -257,7 +249,7 @@ def test_the_state_is_the_fold_of_the_whole_log(tmp_path: Path, seed: int) -> No
     assert not wrong, wrong
 
 
-def test_a_snapshot_is_the_whole_state(tmp_path: Path) -> None:
+def test_a_snapshot_is_the_whole_state(memory: Path) -> None:
     """Every field: also those that are rarely set."""
     script = Script().begin()
     script.send("ann", "participant/pause", to=["bob"])
@@ -276,26 +268,26 @@ def _recorded(state: SpaceState) -> list[str]:
     return [each.name for each in dataclasses.fields(state) if each.compare]
 
 
-def test_a_corrupt_snapshot_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_corrupt_snapshot_is_passed_over(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = lively(100, pauses=False)
-    write_with_snapshots(tmp_path, script, 30, 60, segment_bytes=9000)
-    older, newest = sorted((tmp_path / "journal/p0").glob("snapshot-*.json"))
+    write_with_snapshots(memory, script, 30, 60, segment_bytes=9000)
+    older, newest = sorted((memory / "journal/p0").glob("snapshot-*.json"))
     for content in (b"", b"x", newest.read_bytes()[:-1], newest.read_bytes()[:9] + b"{}", b"00000000\n{}"):
         newest.write_bytes(content)
         caplog.clear()
-        assert _recovered(tmp_path) == _state_of(script.records)
+        assert _recovered(memory) == _state_of(script.records)
         assert f"{newest.name} is not used" in caplog.text
     older.write_bytes(b"")
-    assert _recovered(tmp_path) == _state_of(script.records)
+    assert _recovered(memory) == _state_of(script.records)
 
 
-def test_a_snapshot_of_another_journal_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write_with_snapshots(tmp_path / "a", lively(60, seed=1, pauses=False), 30)
+def test_a_snapshot_of_another_journal_is_passed_over(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_with_snapshots(memory / "a", lively(60, seed=1, pauses=False), 30)
     script = lively(60, seed=2, pauses=False)
-    write_with_snapshots(tmp_path / "b", script)
-    [file] = (tmp_path / "a/journal/p0").glob("snapshot-*.json")
-    (tmp_path / "b/journal/p0" / file.name).write_bytes(file.read_bytes())
-    assert _recovered(tmp_path / "b") == _state_of(script.records)
+    write_with_snapshots(memory / "b", script)
+    [file] = (memory / "a/journal/p0").glob("snapshot-*.json")
+    (memory / "b/journal/p0" / file.name).write_bytes(file.read_bytes())
+    assert _recovered(memory / "b") == _state_of(script.records)
     assert "another journal" in caplog.text
 
 
@@ -307,21 +299,21 @@ def _cut_back(data: Path, batches: int) -> int:
     return len(entries(data))
 
 
-def test_a_snapshot_ahead_of_the_journal_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_snapshot_ahead_of_the_journal_is_ignored(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = lively(60, pauses=False)
-    write_with_snapshots(tmp_path, script, len(script.records))
-    left = _cut_back(tmp_path, 3)
+    write_with_snapshots(memory, script, len(script.records))
+    left = _cut_back(memory, 3)
     assert left < len(script.records)
-    assert _recovered(tmp_path) == _state_of(script.records[:left])
+    assert _recovered(memory) == _state_of(script.records[:left])
     assert "ahead of the journal" in caplog.text
 
 
-def test_a_snapshot_that_was_ahead_is_never_used_later(tmp_path: Path) -> None:
+def test_a_snapshot_that_was_ahead_is_never_used_later(memory: Path) -> None:
     """It describes records that did not survive: when the log has grown past its offset, it still does."""
     script = lively(60, pauses=False)
-    write_with_snapshots(tmp_path, script, len(script.records))
-    left = _cut_back(tmp_path, 3)
-    journal = open_journal(tmp_path, files=QUICK)
+    write_with_snapshots(memory, script, len(script.records))
+    left = _cut_back(memory, 3)
+    journal = open_journal(memory, files=QUICK)
     survived = Script(pauses=False)
     survived.state = journal.recover()[SPACE]
     survived.records = list(script.records[:left])
@@ -330,41 +322,41 @@ def test_a_snapshot_that_was_ahead_is_never_used_later(tmp_path: Path) -> None:
         survived.send("ann", "chat", text="after")
     write(journal, [(SPACE, record) for record in survived.records[left:]])
     abandon(journal)
-    assert records(tmp_path) == survived.records
-    assert _recovered(tmp_path) == _state_of(survived.records)
+    assert records(memory) == survived.records
+    assert _recovered(memory) == _state_of(survived.records)
 
 
-def test_a_snapshot_that_was_ahead_lets_nothing_be_pruned(tmp_path: Path) -> None:
+def test_a_snapshot_that_was_ahead_lets_nothing_be_pruned(memory: Path) -> None:
     script = lively(120, pauses=False)
-    write_with_snapshots(tmp_path, script, len(script.records), segment_bytes=SEGMENT)
-    left = _cut_back(tmp_path, 1)
-    journal = open_journal(tmp_path, files=QUICK, segment_bytes=SEGMENT)
+    write_with_snapshots(memory, script, len(script.records), segment_bytes=SEGMENT)
+    left = _cut_back(memory, 1)
+    journal = open_journal(memory, files=QUICK, segment_bytes=SEGMENT)
     journal.prune(
         plan_pruning(journal.root, Retention(max_bytes=1), now=0, partitions=1, snapshots=journal.snapshot_offsets())
     )
     abandon(journal)
-    assert _recovered(tmp_path) == _state_of(script.records[:left])
+    assert _recovered(memory) == _state_of(script.records[:left])
 
 
-def test_without_a_usable_snapshot_a_pruned_journal_is_refused(tmp_path: Path) -> None:
+def test_without_a_usable_snapshot_a_pruned_journal_is_refused(memory: Path) -> None:
     """The state was pruned with the records: a start from the rest alone would be a wrong one."""
     script = lively(150, pauses=False)
-    write_with_snapshots(tmp_path, script, 100, segment_bytes=SEGMENT)
-    journal = open_journal(tmp_path, files=QUICK)
+    write_with_snapshots(memory, script, 100, segment_bytes=SEGMENT)
+    journal = open_journal(memory, files=QUICK)
     journal.prune(
         plan_pruning(journal.root, Retention(max_bytes=1), now=0, partitions=1, snapshots=journal.snapshot_offsets())
     )
     assert journal.identity.pruned[0] > 0
     journal.close()
-    assert _recovered(tmp_path) == _state_of(script.records)
-    for file in (tmp_path / "journal/p0").glob("snapshot-*.json"):
+    assert _recovered(memory) == _state_of(script.records)
+    for file in (memory / "journal/p0").glob("snapshot-*.json"):
         file.write_bytes(b"damaged")
     with pytest.raises(JournalError):
-        _recovered(tmp_path)
+        _recovered(memory)
 
 
-def test_only_the_newest_snapshots_are_kept(tmp_path: Path) -> None:
+def test_only_the_newest_snapshots_are_kept(memory: Path) -> None:
     script = lively(120)
-    write_with_snapshots(tmp_path, script, 20, 40, 60, 80)
-    names = sorted(file.name for file in (tmp_path / "journal/p0").glob("snapshot-*"))
+    write_with_snapshots(memory, script, 20, 40, 60, 80)
+    names = sorted(file.name for file in (memory / "journal/p0").glob("snapshot-*"))
     assert names == [f"snapshot-{at:020d}.json" for at in (60, 80)]

@@ -10,7 +10,6 @@ from making import (
     SPACE,
     QuickFiles,
     lively,
-    memory_directory,
     open_journal,
     write_with_snapshots,
 )
@@ -21,12 +20,6 @@ from mewstream.protocol.fold import fold
 
 QUICK = QuickFiles()
 SEGMENT = 5000
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
 
 
 class Prunable:
@@ -54,8 +47,8 @@ class Prunable:
 
 
 @pytest.fixture
-def prunable(tmp_path: Path) -> Iterator[Prunable]:
-    made = Prunable(tmp_path, snapshot_at=100)
+def prunable(memory: Path) -> Iterator[Prunable]:
+    made = Prunable(memory, snapshot_at=100)
     yield made
     made.journal.close()
 
@@ -69,8 +62,8 @@ def test_pruning_never_passes_the_snapshot(prunable: Prunable) -> None:
     assert prunable.journal.recover() == {SPACE: fold(SPACE, prunable.made)}
 
 
-def test_without_a_snapshot_nothing_is_pruned(tmp_path: Path) -> None:
-    prunable = Prunable(tmp_path)
+def test_without_a_snapshot_nothing_is_pruned(memory: Path) -> None:
+    prunable = Prunable(memory)
     assert prunable.prune(Retention(max_bytes=1)) == (0, [])
     prunable.journal.close()
 

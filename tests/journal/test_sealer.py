@@ -4,20 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from driven import Driven, Sent
-from making import memory_directory
 
 from mewstream.journal import sealer
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
 
 
 class Flow:
@@ -35,16 +27,16 @@ class Flow:
 
 @pytest.mark.parametrize("most", [3, 10_000])
 async def test_segments_are_rewritten_when_nothing_flows_or_many_wait(
-    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
+    memory: Path, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sealer, "SEAL_SECONDS", 0.05)
     monkeypatch.setattr(sealer, "QUIET_RECORDS", 50)
     monkeypatch.setattr(sealer, "MAX_UNSEALED", most)
-    driven = Driven(tmp_path, None, durability="flush", segment_bytes=20_000)
+    driven = Driven(memory, None, durability="flush", segment_bytes=20_000)
     sent = Sent(driven)
 
     def sealed() -> int:
-        return len(list((tmp_path / "journal/p0").glob("*.sealed.index")))
+        return len(list((memory / "journal/p0").glob("*.sealed.index")))
 
     flow = Flow(sent)
     async with asyncio.timeout(30):
@@ -60,13 +52,13 @@ async def test_segments_are_rewritten_when_nothing_flows_or_many_wait(
         while not sealed():
             await asyncio.sleep(0.01)
     driven.flush()
-    sent.check(tmp_path)
+    sent.check(memory)
 
 
-async def test_a_rewriting_that_was_begun_stands_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rewriting_that_was_begun_stands_aside(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealer, "QUIET_RECORDS", 50)
     monkeypatch.setattr(sealer, "MAX_UNSEALED", 10_000)
-    driven = Driven(tmp_path, None, durability="flush", segment_bytes=20_000)
+    driven = Driven(memory, None, durability="flush", segment_bytes=20_000)
     sent = Sent(driven)
     while not driven.journal.partitions[0].closed:
         sent.frames(100)
@@ -74,10 +66,10 @@ async def test_a_rewriting_that_was_begun_stands_aside(tmp_path: Path, monkeypat
     flow = Flow(sent)
     driven.running.sealer.seal()
     await asyncio.sleep(5 * sealer.GIVE_WAY_SECONDS)
-    assert not list((tmp_path / "journal/p0").glob("*.sealed.index"))
+    assert not list((memory / "journal/p0").glob("*.sealed.index"))
     flow.task.cancel()
     async with asyncio.timeout(30):
-        while not list((tmp_path / "journal/p0").glob("*.sealed.index")):
+        while not list((memory / "journal/p0").glob("*.sealed.index")):
             await asyncio.sleep(0.01)
     driven.flush()
-    sent.check(tmp_path)
+    sent.check(memory)

@@ -8,7 +8,6 @@ import random
 import shutil
 import typing
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from making import (
     every_record,
     lively,
     make_journal,
-    memory_directory,
     open_journal,
     records,
     segment_files,
@@ -41,12 +39,6 @@ from mewstream.protocol.fold import fold
 from mewstream.protocol.records import AnyRecord, Frame, FrameBlock, Record, Refused
 
 QUICK = QuickFiles()
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
 
 
 # -- as it was ------------------------------------------------------------------------------------
@@ -69,8 +61,8 @@ def test_a_record_becomes_a_row_and_the_same_record_again(record: Record) -> Non
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_every_record_survives_the_disk(tmp_path: Path, sealed: bool) -> None:
-    journal = open_journal(tmp_path, segment_bytes=4000)
+def test_every_record_survives_the_disk(memory: Path, sealed: bool) -> None:
+    journal = open_journal(memory, segment_bytes=4000)
     made = every_record()
     write(journal, [(SPACE, record) for record in made], per_batch=4)
     if sealed:
@@ -80,22 +72,22 @@ def test_every_record_survives_the_disk(tmp_path: Path, sealed: bool) -> None:
             partition.seal(name)
     epoch = journal.epoch
     journal.close()
-    found = entries(tmp_path)
+    found = entries(memory)
     assert [entry.record for entry in found] == made
     assert [entry.offset for entry in found] == list(range(len(made)))
     assert {entry.epoch for entry in found} == {epoch}
-    assert bool(list((tmp_path / "journal/p0").glob("*.sealed.arrow"))) is sealed
+    assert bool(list((memory / "journal/p0").glob("*.sealed.arrow"))) is sealed
 
 
-def test_segments_are_arrow_streams_that_anyone_can_read(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, segment_bytes=6000)
+def test_segments_are_arrow_streams_that_anyone_can_read(memory: Path) -> None:
+    journal = open_journal(memory, segment_bytes=6000)
     made = lively(60).records
     write(journal, [(SPACE, record) for record in made])
     for partition, name in journal.segments_to_seal()[:1]:
         partition.seal(name)
     journal.close()
     seqs = []
-    for file in segment_files(tmp_path, suffix="arrow"):
+    for file in segment_files(memory, suffix="arrow"):
         with pa.OSFile(str(file)) as source:
             table = pa.ipc.open_stream(source).read_all()
         table.validate(full=True)
@@ -103,8 +95,8 @@ def test_segments_are_arrow_streams_that_anyone_can_read(tmp_path: Path) -> None
     assert seqs == [record.seq for record in made]
 
 
-def test_spaces_share_partitions_and_keep_their_order(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, partitions=4)
+def test_spaces_share_partitions_and_keep_their_order(memory: Path) -> None:
+    journal = open_journal(memory, partitions=4)
     scripts = [lively(40, space=f"space-{number}", seed=number) for number in range(9)]
     mixed = random.Random(1)
     queues = {script.state.id: list(script.records) for script in scripts}
@@ -116,7 +108,7 @@ def test_spaces_share_partitions_and_keep_their_order(tmp_path: Path) -> None:
         if mixed.random() < 0.1:
             journal.partition(space).flush()
     journal.close()
-    reader = JournalReader(tmp_path / "journal")
+    reader = JournalReader(memory / "journal")
     for script in scripts:
         assert [entry.record for entry in reader.read(script.state.id)] == script.records
         for after in (1, 17, script.records[-2].seq, script.records[-1].seq):
@@ -125,22 +117,22 @@ def test_spaces_share_partitions_and_keep_their_order(tmp_path: Path) -> None:
         assert [entry.offset for entry in reader.entries(number)] == list(range(reader.next_offset(number)))
 
 
-def test_offsets_select_exactly(tmp_path: Path) -> None:
-    made = make_journal(tmp_path, lively(50).records, segment_bytes=6000)
-    reader = JournalReader(tmp_path / "journal")
+def test_offsets_select_exactly(memory: Path) -> None:
+    made = make_journal(memory, lively(50).records, segment_bytes=6000)
+    reader = JournalReader(memory / "journal")
     for start, end in [(0, 1), (3, 7), (5, 5), (12, None), (len(made) - 1, None), (len(made), None), (4, 31)]:
         assert [entry.record for entry in reader.entries(0, start, end)] == made[start:end]
 
 
-def test_a_position_in_time(tmp_path: Path) -> None:
-    made = make_journal(tmp_path, lively(60).records, segment_bytes=6000)
-    reader = JournalReader(tmp_path / "journal")
+def test_a_position_in_time(memory: Path) -> None:
+    made = make_journal(memory, lively(60).records, segment_bytes=6000)
+    reader = JournalReader(memory / "journal")
     for micros in (made[0].ts, made[1].ts, made[30].ts, made[30].ts + 1, made[-1].ts + 1):
         expected = max((record.seq for record in made if record.ts < micros), default=0)
         assert reader.seq_before(SPACE, micros) == expected
 
 
-def test_a_record_of_a_newer_version_is_kept_and_has_no_effect(tmp_path: Path) -> None:
+def test_a_record_of_a_newer_version_is_kept_and_has_no_effect(memory: Path) -> None:
     batch = encode([(SPACE, "e-1", every_record()[0])], 0)
     names, detail = batch.schema.names, '{"record":"moved","x":1}'
     batch = batch.set_column(names.index("record"), batch.schema.field("record"), pa.array(["moved"]))
@@ -162,10 +154,10 @@ def rewrite_identity(data: Path, **changes: Any) -> None:
     ("changes", "said"),
     [({"schema_version": 9}, "schema 9, this reads up to 2"), ({"features": ["dreams", FEATURES[0]]}, "uses dreams:")],
 )
-def test_a_newer_journal_is_refused_in_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    make_journal(tmp_path, every_record())
-    rewrite_identity(tmp_path, **changes)
-    for attempt in (lambda: open_journal(tmp_path), lambda: JournalReader(tmp_path / "journal").identity()):
+def test_a_newer_journal_is_refused_in_one_line(memory: Path, changes: dict[str, Any], said: str) -> None:
+    make_journal(memory, every_record())
+    rewrite_identity(memory, **changes)
+    for attempt in (lambda: open_journal(memory), lambda: JournalReader(memory / "journal").identity()):
         with pytest.raises(JournalError) as caught:
             attempt()
         assert "\n" not in str(caught.value)
@@ -173,10 +165,10 @@ def test_a_newer_journal_is_refused_in_one_line(tmp_path: Path, changes: dict[st
         assert str(caught.value).endswith("update mewstream")
 
 
-def test_what_version_1_checks_is_right_for_it(tmp_path: Path) -> None:
+def test_what_version_1_checks_is_right_for_it(memory: Path) -> None:
     """So that the code before this one says that it is too old, and not that the journal is damaged."""
-    make_journal(tmp_path, every_record())
-    fields = json.loads((tmp_path / "journal/journal.json").read_bytes())
+    make_journal(memory, every_record())
+    fields = json.loads((memory / "journal/journal.json").read_bytes())
     first = ("id", "partitions", "created", "schema_version", "runs", "tag", "pruned")
     version_1 = {**{name: fields[name] for name in first}, "check": 0}
     assert fields["check"] == zlib.crc32(msgspec.json.encode(version_1))
@@ -188,10 +180,10 @@ def test_what_version_1_checks_is_right_for_it(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def torn(tmp_path: Path) -> tuple[Path, list[Record]]:
+def torn(memory: Path) -> tuple[Path, list[Record]]:
     """A journal whose last batch holds one record."""
     made = every_record()[:9]
-    return tmp_path / "torn", make_journal(tmp_path / "torn", made, per_batch=4)
+    return memory / "torn", make_journal(memory / "torn", made, per_batch=4)
 
 
 def _reopened(data: Path) -> list[Record]:
@@ -210,7 +202,7 @@ def _reopened(data: Path) -> list[Record]:
 
 
 def test_a_last_batch_cut_at_any_byte(
-    torn: tuple[Path, list[Record]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    torn: tuple[Path, list[Record]], memory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data, made = torn
     [index], [arrow] = segment_files(data), segment_files(data, suffix="arrow")
@@ -219,7 +211,7 @@ def test_a_last_batch_cut_at_any_byte(
     whole = arrow.read_bytes()
     assert len(whole) == last.position + last.length
     for size in range(last.position, len(whole) + 1):
-        work = copy(data, tmp_path / "work")
+        work = copy(data, memory / "work")
         (work / arrow.relative_to(data)).write_bytes(whole[:size])
         caplog.clear()
         found = _reopened(work)
@@ -232,10 +224,10 @@ def test_a_last_batch_cut_at_any_byte(
             assert aside.read_bytes() == whole[last.position : size]
 
 
-def test_a_compressed_last_batch_cut_or_damaged(tmp_path: Path) -> None:
+def test_a_compressed_last_batch_cut_or_damaged(memory: Path) -> None:
     """Many frames at once are compressed as they are written. A cut or a flipped bit in them is found all the same."""
     frames = [Frame(seq, 1000, None, "stream-1", "ann", seq, 2, 1, b"%d" % seq) for seq in range(1, 602)]
-    data, made = tmp_path / "data", make_journal(tmp_path / "data", frames, per_batch=600)
+    data, made = memory / "data", make_journal(memory / "data", frames, per_batch=600)
     journal = open_journal(data, files=QUICK)
     block = FrameBlock(602, 1001, "stream-1", "ann", 602, 2, 1, [b"x"] * 600, None, None)
     journal.partition(SPACE).append(SPACE, journal.epoch, block)
@@ -249,19 +241,19 @@ def test_a_compressed_last_batch_cut_or_damaged(tmp_path: Path) -> None:
     for place in range(last.position, len(whole), last.length // 40):
         flipped = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
         for damaged in (whole[:place], flipped):
-            work = copy(data, tmp_path / "work")
+            work = copy(data, memory / "work")
             (work / arrow.relative_to(data)).write_bytes(damaged)
             assert _reopened(work) == made
 
 
 def test_a_last_index_entry_cut_at_any_byte(
-    torn: tuple[Path, list[Record]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    torn: tuple[Path, list[Record]], memory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data, made = torn
     [index] = segment_files(data)
     whole = index.read_bytes()
     for size in range(len(whole) - ENTRY_BYTES, len(whole) + 1):
-        work = copy(data, tmp_path / "work")
+        work = copy(data, memory / "work")
         (work / index.relative_to(data)).write_bytes(whole[:size])
         caplog.clear()
         # A reader that comes before the writer sees what is committed, and no more.
@@ -368,16 +360,14 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
     return Damaged(tmp_path_factory.mktemp("damaged") / "data")
 
 
-def _flip(
-    damaged: Damaged, tmp_path: Path, caplog: pytest.LogCaptureFixture, files: list[Path], flips: int
-) -> list[str]:
+def _flip(damaged: Damaged, memory: Path, caplog: pytest.LogCaptureFixture, files: list[Path], flips: int) -> list[str]:
     """Flip bits, one at a time; returns what went wrong."""
     chance = random.Random(25)
     wrong = []
     places = [(file, at) for file in files for at in range(file.stat().st_size)]
     for file, at in places if flips >= len(places) else chance.sample(places, flips):
         bit = chance.randrange(8)
-        work = copy(damaged.data, tmp_path / "work")
+        work = copy(damaged.data, memory / "work")
         target = work / file.relative_to(damaged.data)
         content = bytearray(target.read_bytes())
         content[at] ^= 1 << bit
@@ -388,37 +378,37 @@ def _flip(
     return wrong
 
 
-def test_without_damage_nothing_is_reported(damaged: Damaged, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert damaged.verdict(copy(damaged.data, tmp_path / "work"), caplog) is None
+def test_without_damage_nothing_is_reported(damaged: Damaged, memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert damaged.verdict(copy(damaged.data, memory / "work"), caplog) is None
     assert not caplog.records
 
 
-def test_a_flipped_bit_in_the_data(damaged: Damaged, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    wrong = _flip(damaged, tmp_path, caplog, damaged.files("p0/*.arrow"), 250)
+def test_a_flipped_bit_in_the_data(damaged: Damaged, memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = _flip(damaged, memory, caplog, damaged.files("p0/*.arrow"), 250)
     assert not wrong, f"{len(wrong)} times: " + "\n".join(wrong[:8])
 
 
-def test_a_flipped_bit_in_an_index(damaged: Damaged, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flipped_bit_in_an_index(damaged: Damaged, memory: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Only the last entry of the last segment can be a torn tail: in front of it nothing may be cut."""
-    wrong = _flip(damaged, tmp_path, caplog, damaged.files("p0/*.index"), 400)
+    wrong = _flip(damaged, memory, caplog, damaged.files("p0/*.index"), 400)
     assert not wrong, f"{len(wrong)} times: " + "\n".join(wrong[:8])
 
 
-def test_a_flipped_bit_in_a_snapshot(damaged: Damaged, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    wrong = _flip(damaged, tmp_path, caplog, damaged.files("p0/snapshot-*.json"), 120)
+def test_a_flipped_bit_in_a_snapshot(damaged: Damaged, memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = _flip(damaged, memory, caplog, damaged.files("p0/snapshot-*.json"), 120)
     assert not wrong, f"{len(wrong)} times: " + "\n".join(wrong[:8])
 
 
-def test_a_flipped_bit_in_the_identity(damaged: Damaged, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    wrong = _flip(damaged, tmp_path, caplog, damaged.files("journal.json"), 300)
+def test_a_flipped_bit_in_the_identity(damaged: Damaged, memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = _flip(damaged, memory, caplog, damaged.files("journal.json"), 300)
     assert not wrong, f"{len(wrong)} times: " + "\n".join(wrong[:8])
 
 
 def test_a_flipped_bit_in_the_identity_never_prunes(
-    damaged: Damaged, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    damaged: Damaged, memory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was pruned is in that file: a wrong number there must not remove segments."""
-    work = copy(damaged.data, tmp_path / "work")
+    work = copy(damaged.data, memory / "work")
     names = sorted(file.name for file in (work / "journal/p0").iterdir())
     identity = work / "journal/journal.json"
     content = identity.read_bytes()
@@ -440,25 +430,23 @@ def _place(files: list[Path], which: str) -> Path:
 @pytest.mark.parametrize("sealed", [False, True], ids=["as written", "sealed"])
 @pytest.mark.parametrize("part", ["data", "index", "both"])
 @pytest.mark.parametrize("which", ["first", "middle", "last"])
-def test_a_missing_segment(
-    tmp_path: Path, which: str, part: str, sealed: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    journal = open_journal(tmp_path, segment_bytes=6000, files=QUICK)
+def test_a_missing_segment(memory: Path, which: str, part: str, sealed: bool, caplog: pytest.LogCaptureFixture) -> None:
+    journal = open_journal(memory, segment_bytes=6000, files=QUICK)
     made = lively(60).records
     write(journal, [(SPACE, record) for record in made])
     if sealed:
         for partition, name in journal.segments_to_seal():
             partition.seal(name)
     journal.close()
-    index = _place(segment_files(tmp_path), which)
+    index = _place(segment_files(memory), which)
     if part != "index":
         index.with_suffix(".arrow").unlink()
     if part != "data":
         index.unlink()
-    left = {file.name: file.stat().st_size for file in (tmp_path / "journal/p0").iterdir()}
+    left = {file.name: file.stat().st_size for file in (memory / "journal/p0").iterdir()}
 
     def recover() -> list[Record]:
-        journal = open_journal(tmp_path, files=QUICK)
+        journal = open_journal(memory, files=QUICK)
         try:
             journal.recover()
             return [entry.record for entry in journal.reader.entries(0)]
@@ -474,32 +462,32 @@ def test_a_missing_segment(
         recover()
     assert index.name[:20] in str(caught.value) or isinstance(caught.value, CorruptJournal)
     for name, size in left.items():
-        assert (tmp_path / "journal/p0" / name).stat().st_size == size, f"{name} was changed by a failed start"
+        assert (memory / "journal/p0" / name).stat().st_size == size, f"{name} was changed by a failed start"
 
 
-def test_a_missing_partition(tmp_path: Path) -> None:
-    make_journal(tmp_path, lively(30).records, partitions=2)
-    number = next(n for n in (0, 1) if JournalReader(tmp_path / "journal").next_offset(n))
-    shutil.rmtree(tmp_path / f"journal/p{number}")
+def test_a_missing_partition(memory: Path) -> None:
+    make_journal(memory, lively(30).records, partitions=2)
+    number = next(n for n in (0, 1) if JournalReader(memory / "journal").next_offset(n))
+    shutil.rmtree(memory / f"journal/p{number}")
     with pytest.raises(JournalError):
-        open_journal(tmp_path).close()
+        open_journal(memory).close()
 
 
-def test_a_missing_identity(tmp_path: Path) -> None:
-    make_journal(tmp_path, lively(30).records)
-    (tmp_path / "journal/journal.json").unlink()
+def test_a_missing_identity(memory: Path) -> None:
+    make_journal(memory, lively(30).records)
+    (memory / "journal/journal.json").unlink()
     with pytest.raises(JournalError, match=r"no journal\.json"):
-        open_journal(tmp_path)
+        open_journal(memory)
     with pytest.raises(JournalError, match=r"expected journal\.json"):
-        JournalReader(tmp_path / "journal").identity()
+        JournalReader(memory / "journal").identity()
 
 
 @pytest.mark.parametrize("to", ["between", "next", "beyond", "sealed"])
 @pytest.mark.parametrize("which", ["first", "middle", "last"])
-def test_a_segment_copied_under_another_name(tmp_path: Path, which: str, to: str) -> None:
+def test_a_segment_copied_under_another_name(memory: Path, which: str, to: str) -> None:
     """The copy is reported, or left out; what was there stays as it was."""
-    made = make_journal(tmp_path, lively(60).records, segment_bytes=6000)
-    files = segment_files(tmp_path)
+    made = make_journal(memory, lively(60).records, segment_bytes=6000)
+    files = segment_files(memory)
     index = _place(files, which)
     number = {
         "between": int(files[1].name[:20]) + 1,
@@ -511,7 +499,7 @@ def test_a_segment_copied_under_another_name(tmp_path: Path, which: str, to: str
     for suffix in ("arrow", "index"):
         shutil.copy(index.with_suffix(f".{suffix}"), index.with_name(f"{stem}.{suffix}"))
     try:
-        journal = open_journal(tmp_path, files=QUICK)
+        journal = open_journal(memory, files=QUICK)
     except JournalError:
         for file in files:
             assert file.exists()
@@ -525,14 +513,14 @@ def test_a_segment_copied_under_another_name(tmp_path: Path, which: str, to: str
     assert found == made
 
 
-def test_headers_alone_are_no_segment_of_their_own(tmp_path: Path) -> None:
+def test_headers_alone_are_no_segment_of_their_own(memory: Path) -> None:
     """What a crash while a segment is begun leaves."""
-    made = make_journal(tmp_path, lively(30).records, segment_bytes=6000)
-    new = tmp_path / "journal/p0" / f"{len(made):020d}.arrow"
+    made = make_journal(memory, lively(30).records, segment_bytes=6000)
+    new = memory / "journal/p0" / f"{len(made):020d}.arrow"
     for content in (b"", HEADER[:10], HEADER):
         new.write_bytes(content)
-        assert records(tmp_path) == made
-        journal = open_journal(tmp_path, files=QUICK)
+        assert records(memory) == made
+        journal = open_journal(memory, files=QUICK)
         assert journal.partitions[0].next_offset == len(made)
         journal.close()
 

@@ -146,7 +146,7 @@ def _roster_of(configs: tuple[Path, ...], options: dict[str, Any]) -> Callable[[
 
 
 def _name(command: str) -> str:
-    """A short name for a column: the script or program."""
+    """Return a short name for a column: the script or program."""
     words = command.split()
     return Path(next((word for word in words if word.endswith((".py", ".js"))), words[0])).name
 

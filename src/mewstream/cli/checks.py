@@ -61,7 +61,7 @@ def _python() -> Finding:
 
 
 def _packages() -> Iterator[Finding]:
-    """Whether the required packages are installed and can be imported."""
+    """Return whether the required packages are installed and can be imported."""
     try:
         required = metadata.requires("mewstream") or []
     except metadata.PackageNotFoundError:
@@ -102,7 +102,7 @@ def _port(host: str, port: int) -> Finding:
 
 
 def _taken_port(host: str, port: int) -> Finding:
-    """Whether the port is taken by a running gateway, which is fine, or by another program."""
+    """Return whether the port is taken by a running gateway, which is fine, or by another program."""
     import asyncio
 
     from mewstream.cli import http_api
@@ -123,7 +123,7 @@ def _taken_port(host: str, port: int) -> Finding:
 
 
 def _data_directory(data: Path) -> Iterator[Finding]:
-    """Whether the journal can be written there. The test file is written to the nearest directory that exists."""
+    """Return whether the journal can be written there. The test file is written to the nearest existing directory."""
     existing = data.absolute()
     while not existing.is_dir() and existing.parent != existing:
         if existing.exists():
@@ -151,7 +151,7 @@ def _data_directory(data: Path) -> Iterator[Finding]:
 
 
 def _descriptors() -> Finding:
-    """Whether there are enough file descriptors: every connection needs one."""
+    """Return whether there are enough file descriptors: every connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"{soft} files and connections"
     if soft == resource.RLIM_INFINITY or soft >= FEW_DESCRIPTORS:

@@ -20,5 +20,5 @@ _ACKNOWLEDGEMENTS = frozenset({kinds.CAPABILITY_GRANT_ACK})
 
 
 def is_duplicate(event: Event) -> bool:
-    """Whether another event of the space says the same."""
+    """Return whether another event of the space says the same."""
     return isinstance(event, Received) and event.kind in _ANSWERED | _ACKNOWLEDGEMENTS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import re
 from typing import Any
 
@@ -28,7 +27,7 @@ _COLOURS = {
 
 
 def frame_json(frame: Frame) -> bytes:
-    """A frame as one JSON object, with ``data`` for text and ``data_base64`` for bytes."""
+    """Return a frame as one JSON object, with ``data`` for text and ``data_base64`` for bytes."""
     line: dict[str, Any] = {"stream": frame.stream, "seq": frame.seq, "writer": frame.writer}
     try:
         if not frame.is_text:
@@ -52,15 +51,15 @@ def frame_text(frame: Frame, *, colours: bool = False) -> str:
 
 
 def event_name(event: events.Event) -> str:
-    """The name of an event as in the journal: ``write-granted`` for ``WriteGranted``."""
+    """Return the name of an event as in the journal: ``write-granted`` for ``WriteGranted``."""
     return re.sub(r"(?<!^)([A-Z])", r"-\1", type(event).__name__).lower()
 
 
 def event_object(event: events.Event) -> dict[str, Any]:
     found: dict[str, Any] = {"event": event_name(event)}
-    for field in dataclasses.fields(event):
-        if field.name not in _REPLACED_FIELDS:
-            found[field.name] = getattr(event, field.name)
+    for name in event.__struct_fields__:
+        if name not in _REPLACED_FIELDS:
+            found[name] = getattr(event, name)
     match event:
         case events.StreamOpened(handle=stream):
             found |= {"alias": stream.alias, "description": stream.description, "writers": stream.authorized_writers}
@@ -78,7 +77,7 @@ def event_json(event: events.Event) -> bytes:
 
 
 def event_text(event: events.Event, *, colours: bool = False) -> str:
-    """An event as one line of text for people."""
+    """Return an event as one line of text for people."""
     match event:
         case events.Chat(sender=sender, text=text):
             said = printable(sender)

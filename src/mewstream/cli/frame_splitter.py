@@ -30,7 +30,7 @@ class FrameSplitter:
     lines: int = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The frames that these bytes complete. Raises ConfigError for a line that cannot be a frame."""
+        """Yield the frames that these bytes complete. Raises ConfigError for a line that cannot be a frame."""
         buffer = self.rest + data
         if self.cut == "raw":
             end = len(buffer) - len(buffer) % self.chunk_bytes
@@ -46,7 +46,7 @@ class FrameSplitter:
             raise self._flaw(f"longer than {MAX_FRAME_BYTES} bytes: cut it by bytes, with --raw")
 
     def finish(self) -> Iterator[bytes]:
-        """The last frame, which may be shorter or have no line end."""
+        """Return the last frame, which may be shorter or have no line end."""
         rest, self.rest = self.rest, b""
         if rest:
             yield from [rest] if self.cut == "raw" else self._line(rest)

@@ -22,7 +22,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 
 
 async def health(identity: Identity) -> dict[str, Any]:
-    """The answer of ``GET /health``."""
+    """Return the answer of ``GET /health``."""
     return await _request(identity, "GET", "/health", with_token=False)
 
 
@@ -32,7 +32,7 @@ async def participants(identity: Identity) -> list[dict[str, Any]]:
 
 
 async def streams(identity: Identity) -> list[dict[str, Any]]:
-    """The open streams, described as in a welcome."""
+    """Return the open streams, described as in a welcome."""
     return await _all_pages(identity, "streams")
 
 

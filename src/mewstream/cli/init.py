@@ -132,7 +132,7 @@ def _check(space: str, participants: tuple[str, ...]) -> None:
 
 
 def _content(space: str, participants: tuple[str, ...]) -> str:
-    """The file. Names and tokens are written as JSON strings, which are valid YAML whatever they contain."""
+    """Return the file. Names and tokens are written as JSON strings, which are valid YAML whatever they contain."""
     host, *guests = participants
     content = _HEAD.format(space=json.dumps(space))
     content += _HOST.format(name=json.dumps(host), token=json.dumps(new_token()))

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 
 def how_to_install(extra: str = "") -> str:
-    """The instruction for installing mewstream with an extra such as ``spark``."""
+    """Return the instruction for installing mewstream with an extra such as ``spark``."""
     extras = f"[{extra}]" if extra else ""
     origin = _origin()
     url = str(origin.get("url", ""))
@@ -33,7 +33,7 @@ def _pip(what: str, *, editable: bool = False) -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """Where the installed package came from, as recorded by its installer (PEP 610); empty if that is not known."""
+    """Return where the installed package came from, as its installer recorded it (PEP 610); empty if not known."""
     try:
         noted = metadata.distribution("mewstream").read_text("direct_url.json")
         found = json.loads(noted) if noted else {}

@@ -63,25 +63,25 @@ def join(identity: Identity, history: Path | None, shows_all: bool) -> None:
 
 async def _join(identity: Identity, history: Path | None, shows_all: bool) -> bool:
     """Take part until the end, and return whether a line of a script failed. On a terminal, the user has seen it."""
-    from mewstream.cli.terminal.conversation import Conversation
+    from mewstream.cli.terminal.command_loop import CommandLoop
     from mewstream.cli.terminal.line_completer import LineCompleter
     from mewstream.cli.terminal.screen import Pipes, Terminal
     from mewstream.cli.terminal.session import Session
 
     async with identity.connect() as space:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            conversation = Conversation(Session(space, Pipes(), shows_all=shows_all))
-            await conversation.run()
-            return conversation.has_failed
+            loop = CommandLoop(Session(space, Pipes(), shows_all=shows_all))
+            await loop.run()
+            return loop.has_failed
         terminal = Terminal(
             prompt=lambda: _prompt(space, identity.space),
-            on_interrupt=lambda: conversation.interrupt(),
+            on_interrupt=lambda: loop.interrupt(),
             history=_private(history or _default_history()),
         )
         session = Session(space, terminal, shows_all=shows_all)
         terminal.completer = LineCompleter(session)
-        conversation = Conversation(session)
-        await conversation.run()
+        loop = CommandLoop(session)
+        await loop.run()
         return False
 
 

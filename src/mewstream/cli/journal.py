@@ -117,7 +117,7 @@ def ls(data: Path) -> None:
 
 
 def _readable(segment: Segment, flaws: list[CorruptJournal]) -> Iterator[pa.RecordBatch]:
-    """The batches of a segment that can be read. One that is gone was sealed or pruned meanwhile."""
+    """Yield the batches of a segment that can be read. One that is gone was sealed or pruned meanwhile."""
     if segment.flaw is not None and not segment.is_torn:
         flaws.append(segment.damage())
     if not segment.batches:

@@ -28,19 +28,19 @@ data_option = click.option(
 
 
 def open_reader(data: Path) -> JournalReader:
-    """The reader of the journal in a data directory. Raises JournalError if there is none."""
+    """Return the reader of the journal in a data directory. Raises JournalError if there is none."""
     reader = JournalReader(data / "journal")
     reader.identity()
     return reader
 
 
 def record_names() -> list[str]:
-    """The names of all records that a journal may contain."""
+    """Return the names of all records that a journal may contain."""
     return sorted({ERASED, *(str(each.__struct_config__.tag) for each in records.AnyRecord.__args__)})
 
 
 def spaces_in(reader: JournalReader) -> list[str]:
-    """The spaces of a journal: those in the newest snapshot of each partition, and in the records after it."""
+    """Return the spaces of a journal: those in the newest snapshot of each partition, and in the records after it."""
     identity = reader.identity()
     found: set[str] = set()
     for number in range(identity.partitions):

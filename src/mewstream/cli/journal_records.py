@@ -115,7 +115,7 @@ def cat(data: Path, limit: int | None, follow: bool, as_json: bool, with_readers
 
 
 def _follow(scan: Scan, root: Path) -> Iterator[Chosen]:
-    """The existing records, and then new ones. Indexes are read again only when a file has changed."""
+    """Yield the existing records, and then new ones. Indexes are read again only when a file has changed."""
     before: object = None
     while not scan.is_over:
         now = _sizes(root, scan)
@@ -172,7 +172,7 @@ def _line_writer() -> Callable[[dict[str, Any]], None]:
 
 
 def _words(found: dict[str, Any]) -> list[str]:
-    """The columns of a record on one line: time, space, seq, record, kind, sender, stream and content."""
+    """Return the columns of a record on one line: time, space, seq, record, kind, sender, stream and content."""
     who = found.get("sender", "")
     if "participant" in found:
         who += f" -> {found['participant']}"
@@ -192,7 +192,7 @@ def _words(found: dict[str, Any]) -> list[str]:
 
 
 def _remaining(detail: msgspec.Raw | str) -> str:
-    """The detail of a record, without the fields that have their own column."""
+    """Return the detail of a record, without the fields that have their own column."""
     if isinstance(detail, str):
         return detail
     content = msgspec.json.decode(detail)

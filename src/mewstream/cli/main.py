@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def exit_code(error: MewError) -> int:
-    """The exit code for an error, as ``mewstream --help`` lists them."""
+    """Return the exit code for an error, as ``mewstream --help`` lists them."""
     if isinstance(error, PeerError):
         return REFUSED
     errors = sys.modules.get("mewstream.client.errors")

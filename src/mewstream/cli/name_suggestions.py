@@ -53,7 +53,7 @@ def suggest_participants(context: click.Context, parameter: click.Parameter, inc
 def _fetch(
     context: click.Context, request: Callable[[Identity], Coroutine[Any, Any, list[dict[str, Any]]]]
 ) -> list[dict[str, Any]]:
-    """The answer of the gateway that the typed options name; nothing if there is none in time."""
+    """Return the answer of the gateway that the typed options name; nothing if there is none in time."""
     from mewstream.cli.identity import DEFAULT_URL, Identity
     from mewstream.protocol.errors import MewError
 

@@ -207,7 +207,7 @@ async def _confirm(space: Space, stream: Stream, job: Job) -> None:
 
 
 async def _stream(space: Space, job: Job) -> Stream:
-    """The existing stream to write to, or a new one."""
+    """Return the existing stream to write to, or a new one."""
     if job.stream is None:
         return await space.open_stream(**job.request)
     stream = space.streams.get(job.stream)

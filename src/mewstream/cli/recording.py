@@ -91,7 +91,7 @@ class Recording(Protocol):
         """Every recorded stream of a space, or of all spaces."""
 
     def frames(self, stream: RecordedStream, chosen: Range) -> Iterator[RecordedFrame]:
-        """The frames of a stream in the order in which they were accepted."""
+        """Yield the frames of a stream in the order in which they were accepted."""
 
 
 class _Found:
@@ -259,7 +259,7 @@ def _recorded(seq: int, ts: int, kind: str, opcode: int, data: bytes) -> Recorde
 
 
 def find_stream(recording: Recording, chosen: Range, *, space: str | None, stream: str | None) -> RecordedStream:
-    """The stream with an id or alias. Raises JournalError, which lists the streams, if it is not exactly one."""
+    """Return the stream with an id or alias. Raises JournalError, which lists the streams, if it is not exactly one."""
     known = recording.streams(chosen, space)
     where = f"{recording.name}, space {space}" if space is not None else recording.name
     if not known:

@@ -64,7 +64,7 @@ async def connection_reports(space: Space) -> AsyncIterator[None]:
 
 
 def _connection_message(event: Event) -> str | None:
-    """The message for an event that concerns the connection itself; None for any other event."""
+    """Return the message for an event that concerns the connection itself; None for any other event."""
     from mewstream.client.events import Disconnected, Resumed
 
     match event:

@@ -61,7 +61,7 @@ def _yes(value: object) -> str:
 
 
 def _kinds(participant: dict[str, Any]) -> str:
-    """The kinds without the payload patterns, which --json shows."""
+    """Return the kinds without the payload patterns, which --json shows."""
     patterns = participant.get("capabilities")
     kinds = [str(each.get("kind")) for each in patterns or () if isinstance(each, dict)]
     return ", ".join(dict.fromkeys(kinds))

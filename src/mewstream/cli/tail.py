@@ -195,7 +195,7 @@ async def _everything(frames: Subscription, events: Events, printer: Printer) ->
 
 
 async def _next(feed: Any) -> Any:
-    """The next entry; None at the end."""
+    """Return the next entry; None at the end."""
     return await anext(feed, None)
 
 

@@ -47,7 +47,7 @@ def find_token(
 
 
 def known_participants(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The participants whose tokens are in ``.mew/tokens`` or in the space file."""
+    """Return the participants whose tokens are in ``.mew/tokens`` or in the space file."""
     names: list[str] = []
     for workspace in _workspaces(environ):
         names += sorted(file.stem for file in (workspace / ".mew" / "tokens").glob("*.token"))
@@ -74,7 +74,7 @@ def _usable(token: str, source: str) -> str:
 
 
 def space_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """The space file: ``$MEW_SPACE_FILE``, or ``./space.yaml``, or the ``./.mew/space.yaml`` of the reference."""
+    """Return the space file: ``$MEW_SPACE_FILE``, ``./space.yaml``, or the reference's ``./.mew/space.yaml``."""
     if named := environ.get(SPACE_FILE_VARIABLE):
         return Path(named)
     here, below = Path("space.yaml"), Path(".mew", "space.yaml")
@@ -82,13 +82,13 @@ def space_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _workspaces(environ: Mapping[str, str]) -> list[Path]:
-    """The directories that may contain ``.mew/tokens``: the working directory, and the workspace of the space file."""
+    """Return the directories that may contain ``.mew/tokens``: the working directory and that of the space file."""
     beside = workspace_of(space_file(environ))
     return [Path()] if beside == Path.cwd() else [Path(), beside]
 
 
 def _listed(file: Path, space: str | None, participant: str) -> str | None:
-    """The first token of a participant in a space file."""
+    """Return the first token of a participant in a space file."""
     for document in _documents(file):
         if space is None or _within(document, "space", "id") == space:
             tokens = _within(document, "participants", participant, "tokens")
@@ -98,7 +98,7 @@ def _listed(file: Path, space: str | None, participant: str) -> str | None:
 
 
 def _documents(file: Path) -> list[Any]:
-    """The spaces in a space file; none if the file does not exist.
+    """Return the spaces in a space file; none if the file does not exist.
 
     They are not validated, because they may depend on environment variables that only the gateway has."""
     if not file.exists():

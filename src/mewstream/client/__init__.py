@@ -1,54 +1,29 @@
-"""The SDK for participants."""
+"""The SDK for participants. Programs use these names from :mod:`mewstream`, which loads them when they are needed."""
 
-from mewstream.client import events
-from mewstream.client.backoff import Backoff
-from mewstream.client.connecting import Connecting, connect
-from mewstream.client.errors import (
-    AnswerLost,
-    ConnectError,
-    ConnectionClosed,
-    FramesUnconfirmed,
-    JoinRefused,
-    McpError,
-    ProposalRejected,
-    RequestTimeout,
-    SubscriptionEnded,
-    UnknownRefusal,
-)
-from mewstream.client.format import Format
-from mewstream.client.frame import Frame
-from mewstream.client.messages import Message
-from mewstream.client.proposals import Proposal
-from mewstream.client.space import Invitation, Space
-from mewstream.client.stream import Stream
-from mewstream.client.subscription import Events, Subscription
-from mewstream.client.view import Participant, Participants, Streams
-
-__all__ = [
-    "AnswerLost",
-    "Backoff",
-    "ConnectError",
-    "Connecting",
-    "ConnectionClosed",
-    "Events",
-    "Format",
-    "Frame",
-    "FramesUnconfirmed",
-    "Invitation",
-    "JoinRefused",
-    "McpError",
-    "Message",
-    "Participant",
-    "Participants",
-    "Proposal",
-    "ProposalRejected",
-    "RequestTimeout",
-    "Space",
-    "Stream",
-    "Streams",
-    "Subscription",
-    "SubscriptionEnded",
-    "UnknownRefusal",
-    "connect",
-    "events",
-]
+from mewstream.client import events as events
+from mewstream.client.backoff import Backoff as Backoff
+from mewstream.client.connecting import Connecting as Connecting
+from mewstream.client.connecting import connect as connect
+from mewstream.client.errors import AnswerLost as AnswerLost
+from mewstream.client.errors import ConnectError as ConnectError
+from mewstream.client.errors import ConnectionClosed as ConnectionClosed
+from mewstream.client.errors import FramesUnconfirmed as FramesUnconfirmed
+from mewstream.client.errors import JoinRefused as JoinRefused
+from mewstream.client.errors import McpError as McpError
+from mewstream.client.errors import ProposalRejected as ProposalRejected
+from mewstream.client.errors import RequestTimeout as RequestTimeout
+from mewstream.client.errors import SubscriptionEnded as SubscriptionEnded
+from mewstream.client.errors import UnknownRefusal as UnknownRefusal
+from mewstream.client.format import Format as Format
+from mewstream.client.frame import Frame as Frame
+from mewstream.client.messages import Message as Message
+from mewstream.client.proposals import Proposal as Proposal
+from mewstream.client.space import Invitation as Invitation
+from mewstream.client.space import Space as Space
+from mewstream.client.stream import Stream as Stream
+from mewstream.client.subscription import Events as Events
+from mewstream.client.subscription import Subscription as Subscription
+from mewstream.client.view import Participant as Participant
+from mewstream.client.view import Participants as Participants
+from mewstream.client.view import Streams as Streams
+from mewstream.protocol.position import Position as Position

@@ -21,7 +21,7 @@ logger = logging.getLogger("mewstream.client")
 
 
 class Acknowledgements:
-    """Acknowledges each grant once, although a resume or a gateway that relays repetitions may bring it again."""
+    """Acknowledges each grant once, even if it is received again after a resume or from a gateway that repeats it."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -40,7 +40,7 @@ class Acknowledgements:
         task.add_done_callback(self._tasks.discard)
 
     async def _acknowledge(self, grant: Message) -> None:
-        """It is a request like any other, so that it is repeated if the connection is lost before it is relayed."""
+        """Send the acknowledgement as a request, which is repeated if the connection is lost before it is relayed."""
         try:
             await self._space._call(
                 kinds.CAPABILITY_GRANT_ACK, {"status": "accepted"}, to=grant.sender, correlation_id=grant.id
@@ -49,6 +49,6 @@ class Acknowledgements:
             logger.info("the grant %s could not be acknowledged: %s", grant.id, failure)
 
     def cancel(self) -> None:
-        """Give up those that are not relayed yet."""
+        """Cancel the acknowledgements that are not relayed yet."""
         for task in self._tasks:
             task.cancel()

@@ -23,10 +23,10 @@ class Backoff:
             raise ValueError(f"a backoff of {self.first} to {self.most} seconds: expected no negative times")
 
     def delay(self, attempt: int) -> float:
-        """A random delay in seconds before this attempt; the first is 0."""
+        """Return a random delay in seconds before this attempt; the first is 0."""
         bound = min(self.most, self.first * 2.0 ** min(attempt, 60))
         return random.uniform(0, bound)  # noqa: S311  # spreading load is no secret
 
     def is_over(self, failures: int) -> bool:
-        """Whether to give up after this many failures in a row."""
+        """Return whether to give up after this many failures in a row."""
         return self.attempts is not None and failures >= self.attempts

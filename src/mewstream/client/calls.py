@@ -18,7 +18,7 @@ from mewstream.protocol.errors import MewError
 class _Call:
     body: bytes
     answer: str | None
-    """The kind of message that answers it; None where that is our own message, relayed by the gateway."""
+    """The kind of message that answers it; None if that is our own message, relayed by the gateway."""
     answerers: Collection[str]
     """Whose answer counts. Everyone sees the id of a request and could answer in another's place."""
     future: asyncio.Future[Message]
@@ -29,8 +29,8 @@ class _Call:
 
 
 class Calls:
-    """Requests by the id of their envelope. The gateway answers a repeated id as before, so a request
-    whose answer was lost with a connection is simply sent again."""
+    """Requests by the id of their envelope. The gateway answers a repeated id as before, so a request whose answer was
+    lost with a connection is simply sent again."""
 
     def __init__(self) -> None:
         self._pending: dict[str, _Call] = {}
@@ -39,22 +39,22 @@ class Calls:
         self._numbers = itertools.count(1)
 
     def next_id(self) -> str:
-        """A new id, which nobody can guess from those before it: the gateway refuses an id that another has used."""
+        """Return a new id that nobody can guess: the gateway refuses an id that another participant has used."""
         return f"{self._prefix}-{next(self._numbers)}-{secrets.token_hex(4)}"
 
     def is_own(self, id: str) -> bool:
-        """Whether :meth:`next_id` has made this id."""
+        """Return whether :meth:`next_id` returned this id."""
         return id.startswith(f"{self._prefix}-")
 
     def begin(self, id: str, body: bytes, answer: str | None, answerers: Collection[str]) -> asyncio.Future[Message]:
         """Expect an answer to the request ``body``, which the caller sends. Returns a future of the answer, which
-        gets an exception where the request is refused."""
+        gets an exception if the request is refused."""
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._pending[id] = _Call(body, answer, answerers, future)
         return future
 
     def forget(self, id: str) -> None:
-        """Nobody waits for this answer any longer."""
+        """Forget a request: nobody waits for its answer any longer."""
         self._pending.pop(id, None)
 
     def received(self, message: Message) -> bool:
@@ -82,12 +82,12 @@ class Calls:
             call.future.set_result(message)
 
     def repeat(self) -> list[bytes]:
-        """All unanswered requests in the order in which they were sent, to be sent again."""
+        """Return all unanswered requests in the order in which they were sent, to be sent again."""
         self._repeated = frozenset(self._pending)
         return [call.body for call in self._pending.values()]
 
     def answers_repeated(self, message: Message) -> bool:
-        """Whether a message answers a request that was sent twice. Such an answer may come twice too."""
+        """Return whether a message answers a request that was sent twice. Such an answer may come twice too."""
         return message.id in self._repeated or not self._repeated.isdisjoint(message.correlation_id)
 
     def fail_largest(self, error: MewError, *, larger_than: int) -> bool:

@@ -23,14 +23,14 @@ class Tally:
     sent: int = 0
     confirmed: int = 0
     unsure: int = 0
-    """How many were sent on a connection that was lost before it confirmed them, and are not reported yet."""
+    """How many frames may be lost: their connection ended before it confirmed them. They are not reported yet."""
     largest: int = 0
-    """The size of the largest unconfirmed message; 0 where all are at most ``SMALL_BYTES``."""
+    """The size of the largest unconfirmed message; 0 if all are at most ``SMALL_BYTES``."""
     why: str = ""
     """Why that connection was lost."""
 
     def report(self) -> None:
-        """Raise :class:`FramesUnconfirmed` where frames are unsure, once for each."""
+        """Raise :class:`FramesUnconfirmed` if frames may be lost. Each frame is reported once."""
         unsure, self.unsure = self.unsure, 0
         if unsure:
             raise FramesUnconfirmed(unsure, reason=self.why)
@@ -73,7 +73,7 @@ class Confirmations:
         return done
 
     def forget(self, done: asyncio.Future[bool]) -> None:
-        """Nobody waits for this answer any longer."""
+        """Forget a ping: nobody waits for its answer any longer."""
         self._waiting = {number: each for number, each in self._waiting.items() if each[0] is not done}
 
     def pong(self, payload: bytes) -> None:
@@ -93,7 +93,7 @@ class Confirmations:
                 done.set_result(True)
 
     def lost(self, why: str) -> int:
-        """The connection is gone, for the reason ``why``. Returns how many frames it leaves unconfirmed."""
+        """Note that the connection was lost, and why. Returns how many frames it leaves unconfirmed."""
         unconfirmed = self.total.sent - self.total.confirmed
         largest = max((tally.largest for tally in self._unconfirmed), default=0)
         if largest:

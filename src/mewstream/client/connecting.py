@@ -31,14 +31,14 @@ def connect(
         async with mewstream.connect("ws://127.0.0.1:8080", space="demo", participant="ai", token=token) as space:
             ...
 
-    ``space`` may be left out where the gateway serves only one, ``participant`` where the token implies it. ``token``
+    ``space`` may be left out if the gateway serves only one, ``participant`` if the token implies it. ``token``
     may be a function, plain or async, which is called for every connection. A lost connection is made again after
     growing, random delays, and resumes where it was: see :class:`mewstream.Resumed`. With ``reconnect=False`` the
     space ends instead. Leaving the block drains the space: what was sent is recorded before we leave.
 
     Returns a :class:`Connecting` to be awaited or used with ``async with``. Raises :class:`ConnectError` for an
-    address that cannot be used. Joining raises :class:`JoinRefused` where the gateway refuses us for good,
-    :class:`ConnectError` where there is no connection, and :class:`RequestTimeout` where a long list of streams does
+    address that cannot be used. Joining raises :class:`JoinRefused` if the gateway refuses us for good,
+    :class:`ConnectError` if there is no connection, and :class:`RequestTimeout` if a long list of streams does
     not come in time.
     """
     address = websocket_url(url)

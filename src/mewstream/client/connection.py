@@ -66,7 +66,7 @@ class Connection(WSListener):
         """Exists while too much is buffered; done when there is room again."""
 
     def joined(self, receiver: Receiver) -> None:
-        """We are in: everything that follows goes to ``receiver``."""
+        """Note that we have joined. Everything that follows goes to ``receiver``."""
         self.state = State.JOINED
         self._receiver = receiver
 
@@ -113,7 +113,7 @@ class Connection(WSListener):
                 self._receiver.message_received(whole[1], whole[0] == TEXT)
 
     def _ends_with(self, code: int, reason: str) -> None:
-        """The connection is about to end. The first to say why is right."""
+        """Note why the connection is about to end. The first reason counts."""
         self.state = State.CLOSING
         self._close = self._close or (code, reason)
 
@@ -121,7 +121,7 @@ class Connection(WSListener):
         self._ends_with(close_codes.ABNORMAL, "it ended without a close")
         self.state = State.GONE
         self.resume_writing()
-        # What picows has found wrong with the connection is in its log; nobody else asks for it.
+        # picows has logged what was wrong with the connection. Its exception must be retrieved all the same.
         self._loop.create_task(_retrieve(transport))
         assert self._close is not None
         self._receiver.connection_lost(self, *self._close)
@@ -199,7 +199,7 @@ class Connection(WSListener):
 
 
 async def _retrieve(transport: WSTransport) -> None:
-    """Wait for the end of a connection. The listener has been told why it ended."""
+    """Wait for the end of a connection, and ignore why it ended: the listener knows that already."""
     with contextlib.suppress(Exception):
         await transport.wait_disconnected()
 
@@ -207,7 +207,7 @@ async def _retrieve(transport: WSTransport) -> None:
 async def open_connection(
     url: str, receiver: Callable[[Connection], Receiver], *, ssl_context: ssl.SSLContext | None, timeout: float
 ) -> Connection:
-    """Connect and upgrade to a WebSocket. Raises :class:`JoinRefused` where the gateway refuses us already (HTTP 401
+    """Connect and upgrade to a WebSocket. Raises :class:`JoinRefused` if the gateway refuses us already (HTTP 401
     or 403), and :class:`ConnectError` for everything that may be better next time."""
     connection = Connection(receiver)
     try:
@@ -262,8 +262,8 @@ def _not_upgraded(url: str, error: WSHandshakeError) -> ConnectError:
 
 
 def websocket_url(url: str) -> str:
-    """The address of the gateway's WebSocket: ``http`` becomes ``ws``, ``https`` becomes ``wss``, and the path is
-    ``/ws`` where there is none. Raises :class:`ConnectError` where this is no address, or holds a secret."""
+    """Return the address of the gateway's WebSocket: ``http`` becomes ``ws``, ``https`` becomes ``wss``, and an empty
+    path becomes ``/ws``. Raises :class:`ConnectError` if this is not an address, or if it contains a secret."""
     parts = urlsplit(url if "://" in url else f"ws://{url}")
     if parts.username or parts.password or "token=" in parts.query:
         raise ConnectError("there is a secret in the address: give it as token= instead, so that no log has it")
@@ -278,5 +278,5 @@ def websocket_url(url: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """The address without its query, which might hold a secret."""
+    """Return the address without its query, which might hold a secret."""
     return url.partition("?")[0]

@@ -1,7 +1,7 @@
 """The exceptions of the SDK.
 
 MewError
-├── ConnectError           there is no connection, or the gateway did not let us in
+├── ConnectError           there is no connection, or the gateway refused the join
 │   └── JoinRefused        wrong token, unknown space, ...: trying again will not help
 ├── ConnectionClosed       the connection has ended for good
 ├── FramesUnconfirmed      the connection was lost before the gateway confirmed what we sent
@@ -28,7 +28,7 @@ class ConnectError(MewError):
 
 
 class JoinRefused(ConnectError):
-    """The gateway did not let us in, and would not do so next time. ``code`` is its error code or close code."""
+    """The gateway refused the join, and would refuse it again. ``code`` is its error code or close code."""
 
     def __init__(self, message: str, *, code: str | int) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class ConnectionClosed(MewError):
         self.code = code
 
     def again(self) -> ConnectionClosed:
-        """A copy to raise: an exception that is raised twice would collect both tracebacks."""
+        """Return a copy, for an exception that is raised twice would collect both tracebacks."""
         return ConnectionClosed(str(self), code=self.code)
 
 
@@ -58,8 +58,8 @@ class FramesUnconfirmed(MewError):
 
 
 class AnswerLost(MewError):
-    """The connection was lost before the answer came, and it is not known whether the request was carried out. A
-    mewstream gateway is asked again by itself; another would take the repetition for a new request."""
+    """The connection was lost before the answer came, and it is not known whether the request was carried out. The SDK
+    repeats requests only to a mewstream gateway; another gateway would take the repetition for a new request."""
 
 
 class SubscriptionEnded(MewError):
@@ -93,7 +93,7 @@ class UnknownRefusal(PeerError):
 
 
 def _classes() -> Iterator[type[PeerError]]:
-    """All classes of refusals that have a code of their own, the more general ones first."""
+    """Yield all classes of refusals that have a code of their own, the more general ones first."""
     found: list[type[PeerError]] = [each for each in PeerError.__subclasses__() if each is not UnknownRefusal]
     while found:
         yield from found
@@ -105,7 +105,7 @@ _BY_CODE = {each.code: each for each in reversed(list(_classes()))}
 
 
 def refusal(payload: dict[str, Any]) -> PeerError:
-    """The exception for the payload of a ``system/error``, which may contain anything."""
+    """Return the exception for the payload of a ``system/error``, which may contain anything."""
     code = str(payload.get("error", "unknown"))
     message = str(payload.get("message") or payload.get("reason") or code)
     kind = _BY_CODE.get(code, UnknownRefusal)

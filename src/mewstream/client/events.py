@@ -7,13 +7,14 @@
 
 An event that came as a message has it as ``message``. Those of the connection itself (:class:`Disconnected`,
 :class:`Resumed`, and a :class:`Gap` of all streams) have none. ``stream`` is always the id of a stream, and
-``participant``, ``sender``, ``by`` and ``owner`` are ids of participants; None where the gateway does not say.
+``participant``, ``sender``, ``by`` and ``owner`` are ids of participants; None if the gateway does not send them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from mewstream.client.messages import Message
 from mewstream.protocol.errors import PeerError
@@ -22,50 +23,44 @@ if TYPE_CHECKING:
     from mewstream.client.stream import Stream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something happened."""
 
     message: Message | None = None
 
     @property
     def seq(self) -> int | None:
-        """The position in the space; None where the gateway sends no positions."""
+        """The position in the space; None if the gateway sends no positions."""
         return self.message.seq if self.message is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class Joined(Event):
-    """A participant came into the space."""
+class Joined(Event, frozen=True):
+    """A participant joined the space."""
 
     participant: str
     capabilities: list[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Left(Event):
+class Left(Event, frozen=True):
     """A participant left the space."""
 
     participant: str
 
 
-@dataclass(frozen=True, slots=True)
-class Invited(Event):
-    """Somebody new was invited, who may join from now on."""
+class Invited(Event, frozen=True):
+    """A new participant was invited and may join from now on."""
 
     participant: str
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class CapabilitiesChanged(Event):
-    """Our own capabilities are different now."""
+class CapabilitiesChanged(Event, frozen=True):
+    """Our own capabilities have changed."""
 
     capabilities: list[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOpened(Event):
+class StreamOpened(Event, frozen=True):
     """A stream was opened: live, or announced and not yet started. ``handle`` is the object for it."""
 
     stream: str
@@ -73,16 +68,14 @@ class StreamOpened(Event):
     handle: Stream
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStarted(Event):
+class StreamStarted(Event, frozen=True):
     """An announced stream is live."""
 
     stream: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamClosed(Event):
-    """A stream has ended. ``how`` is ``closed``, ``completed``, ``failed``, or ``lost`` where it ended while we were
+class StreamClosed(Event, frozen=True):
+    """A stream has ended. ``how`` is ``closed``, ``completed``, ``failed``, or ``lost`` if it ended while we were
     not connected."""
 
     stream: str
@@ -91,38 +84,32 @@ class StreamClosed(Event):
     by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _RightChanged(Event):
+class _RightChanged(Event, frozen=True):
     stream: str
     participant: str
     by: str | None
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class WriteGranted(_RightChanged):
-    """A participant may write to a stream, under ``conditions`` where there are any."""
+class WriteGranted(_RightChanged, frozen=True):
+    """A participant may write to a stream, under ``conditions`` if there are any."""
 
     conditions: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRevoked(_RightChanged):
+class WriteRevoked(_RightChanged, frozen=True):
     """A participant may not write to a stream any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadGranted(_RightChanged):
+class ReadGranted(_RightChanged, frozen=True):
     """A participant may read a stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRevoked(_RightChanged):
+class ReadRevoked(_RightChanged, frozen=True):
     """A participant may not read a stream any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnershipTransferred(Event):
+class OwnershipTransferred(Event, frozen=True):
     """A stream has a new owner."""
 
     stream: str
@@ -132,17 +119,15 @@ class OwnershipTransferred(Event):
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Chat(Event):
+class Chat(Event, frozen=True):
     """Somebody sent a chat message."""
 
     sender: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Requested(Event):
-    """Somebody sent an MCP request; ``to`` is empty where it is for everyone. See :meth:`Space.respond`."""
+class Requested(Event, frozen=True):
+    """Somebody sent an MCP request; ``to`` is empty if it is for everyone. See :meth:`Space.respond`."""
 
     sender: str
     method: str
@@ -150,8 +135,7 @@ class Requested(Event):
     to: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed(Event):
+class Proposed(Event, frozen=True):
     """Somebody proposed an MCP request that others may make. See :meth:`Space.fulfil` and :meth:`Space.reject`."""
 
     proposal: str
@@ -161,56 +145,48 @@ class Proposed(Event):
     to: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _ProposalEnded(Event):
+class _ProposalEnded(Event, frozen=True):
     proposal: str
     by: str
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalWithdrawn(_ProposalEnded):
-    """A participant took its proposal back."""
+class ProposalWithdrawn(_ProposalEnded, frozen=True):
+    """A participant withdrew its proposal."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalDeclined(_ProposalEnded):
+class ProposalDeclined(_ProposalEnded, frozen=True):
     """A participant rejected a proposal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received(Event):
-    """Any other envelope came; ``message`` has all of it."""
+class Received(Event, frozen=True):
+    """Any other envelope was received; ``message`` is the whole envelope."""
 
     kind: str
     sender: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refused(Event):
+class Refused(Event, frozen=True):
     """The gateway refused something that nobody waits for, such as a frame."""
 
     error: PeerError
 
 
-@dataclass(frozen=True, slots=True)
-class Gap(Event):
-    """Frames are missing: of one stream, or of all where ``stream`` is None; ``count`` is None where it is unknown."""
+class Gap(Event, frozen=True):
+    """Frames are missing: of one stream, or of all if ``stream`` is None; ``count`` is None if it is unknown."""
 
     stream: str | None
     count: int | None
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected(Event):
-    """The connection was lost and is being made again."""
+class Disconnected(Event, frozen=True):
+    """The connection was lost, and the SDK is reconnecting."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed(Event):
+class Resumed(Event, frozen=True):
     """We are connected again. Where ``recovered``, everything that was missed follows in order. ``unconfirmed`` is how
     many of our frames were sent since the last successful :meth:`Space.flush`: the gateway may or may not have them."""
 

@@ -27,7 +27,7 @@ class Format:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """The descriptor as it is on the wire, without fields that are None."""
+        """Return the descriptor as it is on the wire, without fields that are None."""
         named = {name: getattr(self, name) for name in _NAMED}
         return {**self.extra, **{name: value for name, value in named.items() if value is not None}}
 
@@ -35,16 +35,16 @@ class Format:
         return self.as_dict()[key]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A field of the descriptor, or ``default`` where it has none of that name."""
+        """Return a field of the descriptor, or ``default`` if it has none of that name."""
         return self.as_dict().get(key, default)
 
     def keys(self) -> Iterator[str]:
-        """The names of the descriptor's fields."""
+        """Return the names of the descriptor's fields."""
         return iter(self.as_dict())
 
 
 def format_of(described: dict[str, Any]) -> Format:
-    """The format of a descriptor from the wire, which may contain anything."""
+    """Return the format of a descriptor from the wire, which may contain anything."""
     schema = described.get("schema")
     return Format(
         untrusted.text(described.get("id")) or "",

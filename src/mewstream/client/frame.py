@@ -20,7 +20,7 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
     only ``stream/data`` has, and ``format_id`` its format.
 
     ``gap`` is how many frames are missing right before this one: dropped here because the reader was too slow,
-    dropped by the gateway, skipped by the writer, or lost while there was no connection. It is 1 where frames are
+    dropped by the gateway, skipped by the writer, or lost while there was no connection. It is 1 if frames are
     missing and nobody knows how many.
     """
 
@@ -43,17 +43,17 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def seq(self) -> int | None:
-        """The frame's position in the space; None where the gateway sends no positions."""
+        """The frame's position in the space; None if the gateway sends no positions."""
         return seq_of(self._message) or None
 
     @property
     def writer(self) -> str | None:
-        """The participant who wrote it; None where the gateway sends no positions."""
+        """The participant who wrote it; None if the gateway sends no positions."""
         return head_of(self._message).writer or None
 
     @property
     def text(self) -> str:
-        """The data as text. Raises UnicodeDecodeError where it is not UTF-8."""
+        """The data as text. Raises UnicodeDecodeError if it is not UTF-8."""
         return self.data.decode()
 
     @overload
@@ -63,8 +63,8 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
     def json(self, type: builtins.type[T]) -> T: ...
 
     def json(self, type: Any = Any) -> Any:
-        """Decode the data as JSON, into ``type`` where that is given: anything that msgspec decodes into, such as a
-        dataclass. Raises :class:`FormatViolation` where the data is something else."""
+        """Decode the data as JSON, into ``type`` if that is given: anything that msgspec decodes into, such as a
+        dataclass. Raises :class:`FormatViolation` if the data is something else."""
         try:
             return msgspec.json.decode(self.data, type=type)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -86,17 +86,17 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def from_message(message: Message, gap: int) -> Frame:
-    """The frame that a ``stream/data`` envelope is."""
+    """Return a ``stream/data`` envelope as a frame."""
     content = msgspec.json.encode(message.payload.get("content"))
     data = frame_with_position(_name(message.stream_id), message.seq or 0, _name(message.sender), content)
     return Frame(data, True, gap, sequence_of(message), untrusted.text(message.payload.get("format_id")))
 
 
 def _name(name: str) -> str:
-    """A name that cannot be mistaken for the rest of a frame's head. No valid name has these characters."""
+    """Replace the characters that separate the fields of a frame's head. No valid name contains them."""
     return name.replace("#", "?").replace("|", "?")
 
 
 def sequence_of(message: Message) -> int | None:
-    """The writer's own number of a ``stream/data`` envelope."""
+    """Return the writer's own number of a ``stream/data`` envelope, or None if it has none."""
     return untrusted.number(message.payload.get("sequence"))

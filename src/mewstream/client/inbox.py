@@ -1,5 +1,5 @@
-"""Dispatches what the gateway sends. All of it runs while a message is being read: nothing here waits, and no code
-of the user's is called."""
+"""Dispatches what the gateway sends. It runs while a message is being read, so nothing here waits or calls code of
+the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mewstream.protocol.errors import LimitExceeded, PeerError
 
 if TYPE_CHECKING:
     from mewstream.client.acknowledgements import Acknowledgements
-    from mewstream.client.link import Link, Resume
+    from mewstream.client.link import Link
     from mewstream.client.mcp import Tools
     from mewstream.client.view import View
 
@@ -31,7 +31,7 @@ _PAGES = frozenset({kinds.STREAM_LISTED, kinds.PARTICIPANT_LISTED})
 
 
 class Inbox:
-    """Hands each message to the view, to pending calls, to subscriptions, to our tools, and to what acknowledges."""
+    """Passes each message to the view, pending calls, subscriptions, our tools and the acknowledgements."""
 
     link: Link
 
@@ -55,7 +55,7 @@ class Inbox:
         return id
 
     def abandon(self, request: str) -> None:
-        """Close the stream that this request opens, should it still do so."""
+        """Close the stream that this request opens, if it still opens one."""
         self._abandoned[request] = None
         if len(self._abandoned) > _MAX_ABANDONED:
             self._abandoned.popitem(last=False)
@@ -99,8 +99,8 @@ class Inbox:
         self._publish(found)
 
     def _fail_largest(self, error: PeerError) -> bool:
-        """The gateway does not read a message that is too large, so its refusal names none: it must be the largest
-        that is not answered yet. Returns whether that was a request, which has got the refusal."""
+        """Fail the largest message that is not answered yet. A gateway does not read a message that is too large, so
+        its refusal does not say which one that is. Returns whether it was a request, whose caller gets the refusal."""
         self._knows_what_was_too_large = True
         stream = max(self.view.streams.values(), key=lambda each: each._tally.largest, default=None)
         largest = stream._tally.largest if stream is not None else 0
@@ -110,20 +110,20 @@ class Inbox:
             stream._refused(error)
         return False
 
-    def welcomed(self, welcome: Message, resume: Resume | None) -> None:
-        """Begin with the state in a welcome. ``resume`` is None for the first one of a link."""
-        is_replay_due = resume is not None and resume.recovered
+    def welcomed(self, welcome: Message, resumed: events.Resumed | None) -> None:
+        """Begin with the state in a welcome. ``resumed`` is None for the first one of a link."""
+        is_replay_due = resumed is not None and resumed.recovered
         self.routes.end_run()
         found = self.view.welcome(welcome, is_replay_due=is_replay_due)
         for stream in self.view.streams.values():
             self.routes.stream_opened(stream.id, stream.alias)
-        self.pages.welcomed(welcome, has_events=resume is not None and not is_replay_due)
-        if resume is None:
+        self.pages.welcomed(welcome, has_events=resumed is not None and not is_replay_due)
+        if resumed is None:
             return
-        if not resume.recovered:
+        if not resumed.recovered:
             self.routes.frames_lost()
-            self._publish([events.Gap(None, None, resume.reason or "")])
-        self._publish([*found, events.Resumed(resume.recovered, resume.reason, resume.unconfirmed)])
+            self._publish([events.Gap(None, None, resumed.reason or "")])
+        self._publish([*found, resumed])
         if self.link.epoch is None:
             # This gateway would take a repetition for a new request.
             self.calls.fail(lambda: AnswerLost("the connection was lost before the gateway answered"))
@@ -140,11 +140,11 @@ class Inbox:
         self._knows_what_was_too_large = False
 
     def disconnected(self, reason: str) -> None:
-        """The connection is lost and is being made again."""
+        """Report that the connection was lost and that the link is reconnecting."""
         self._publish([events.Disconnected(reason)])
 
     def ended(self, error: ConnectionClosed) -> None:
-        """The link has ended: so does everything that waits for it."""
+        """Fail everything that waits for the link, which has ended."""
         self.calls.fail(error.again)
         self.proposals.fail(error)
         self._tools.cancel()
@@ -184,7 +184,7 @@ class Inbox:
 
 
 def _is_about_size(error: PeerError) -> bool:
-    """Whether a whole message was too large, so that the gateway has not read it."""
+    """Return whether a whole message was too large, so that the gateway has not read it."""
     return (
         isinstance(error, LimitExceeded)
         and error.details.get("limit") == "message_bytes"

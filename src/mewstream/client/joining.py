@@ -7,7 +7,6 @@ import inspect
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -17,15 +16,16 @@ from mewstream.client.messages import Message, parse, without_none
 from mewstream.protocol import close_codes, kinds
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import PeerError
+from mewstream.protocol.position import Position
 
 Token = str | Callable[[], str | Awaitable[str]]
 
 
 def may_reconnect(code: int) -> bool:
-    """Whether the SDK reconnects by itself after a close with this code.
+    """Return whether the SDK reconnects by itself after a close with this code.
 
-    Not after a replacement, although the gateway would allow it: two programs that share one name would take the
-    place from each other for ever. It cannot have been us, for we leave a connection before we make the next one.
+    It does not after a replacement, although the gateway would allow it: two programs with the same name would
+    replace each other for ever. The SDK never replaces itself, because it leaves one connection before the next.
     """
     return close_codes.may_reconnect(code) and code != CloseReason.REPLACED_BY_RECONNECT.value.code
 
@@ -41,14 +41,12 @@ class Joiner:
     ssl_context: ssl.SSLContext | None
     timeout: float
 
-    async def join(
-        self, welcomed: Callable[[Connection, Message], Receiver], resume: dict[str, Any] | None
-    ) -> Connection:
+    async def join(self, welcomed: Callable[[Connection, Message], Receiver], resume: Position | None) -> Connection:
         """Connect, join, and wait for the welcome.
 
-        ``welcomed`` is called with the welcome at once and returns the receiver of everything that follows it.
-        ``resume`` is the position to resume from. Returns the connection. Raises :class:`JoinRefused` where trying
-        again would not help, :class:`ConnectError` where it might, and whatever the function for the token raises.
+        ``welcomed`` is called with the welcome, and returns the receiver of everything that follows it.
+        ``resume`` is the position to resume from. Returns the connection. Raises :class:`JoinRefused` if trying
+        again would not help, :class:`ConnectError` if it might, and whatever the function for the token raises.
         """
         join = without_none(
             type="join",
@@ -103,7 +101,7 @@ class _Joining:
         if parsed is None or self.outcome.done():
             return
         if parsed.kind == kinds.WELCOME:
-            # At once: the messages that follow may be in the same packet.
+            # Before anything else is read: the messages that follow may be in the same packet.
             self.connection.joined(self.welcomed(self.connection, parsed))
             self.outcome.set_result(None)
         elif parsed.kind == kinds.ERROR:
@@ -122,4 +120,4 @@ class _Joining:
             self.outcome.set_exception(ConnectError(text))
         else:
             self.outcome.set_exception(JoinRefused(text, code=refused.code if refused else code))
-        self.outcome.exception()  # retrieved here, for nobody may be left to wait for it
+        self.outcome.exception()  # marks it as retrieved, because the caller may be gone

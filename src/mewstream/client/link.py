@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from mewstream.client import messages, untrusted
 from mewstream.client.backoff import Backoff
 from mewstream.client.confirmations import Confirmations, Tally
 from mewstream.client.connection import Connection, Receiver
 from mewstream.client.errors import ConnectError, ConnectionClosed, JoinRefused, RequestTimeout
+from mewstream.client.events import Resumed
 from mewstream.client.joining import Joiner, may_reconnect
 from mewstream.client.messages import Message
 from mewstream.client.routes import Routes
 from mewstream.client.state import State
 from mewstream.protocol.close_codes import ABNORMAL, NORMAL
 from mewstream.protocol.frames import seq_of
+from mewstream.protocol.position import Position
 
 logger = logging.getLogger("mewstream.client")
 
-#: After a connection that lasted longer than this, the delays before reconnecting begin anew.
+#: After a connection that lasted longer than this, the delays before reconnecting start again with the shortest.
 _GOOD_SECONDS = 5.0
 #: Sending never waits while the gateway keeps up, so other tasks get a turn after this many frames.
 _FRAMES_PER_TURN = 64
-
-
-class Resume(NamedTuple):
-    """What a reconnect has recovered."""
-
-    recovered: bool
-    """Everything that was missed follows the welcome."""
-    reason: str | None
-    """Why not, where it does not."""
-    unconfirmed: int
-    """How many frames were sent on the lost connection and never confirmed."""
 
 
 class Owner(Protocol):
@@ -46,7 +37,7 @@ class Owner(Protocol):
 
     def envelope(self, message: Message) -> None: ...
 
-    def welcomed(self, welcome: Message, resume: Resume | None) -> None: ...
+    def welcomed(self, welcome: Message, resumed: Resumed | None) -> None: ...
 
     def connection_lost(self, code: int) -> None: ...
 
@@ -88,18 +79,18 @@ class Link:
         return self.state is not State.GONE and self._connection is not None
 
     @property
-    def position(self) -> tuple[str, int] | None:
-        """The epoch and the seq of the newest message received; None where the gateway sends no positions."""
+    def position(self) -> Position | None:
+        """The position of the newest message received; None if the gateway sends no positions."""
         if not self.has_positions or self.epoch is None:
             return None
-        return self.epoch, self._newest_seq
+        return Position(self.epoch, self._newest_seq)
 
     @property
     def _newest_seq(self) -> int:
         return max(self._last_seq, seq_of(self._last_frame))
 
     def has_seen(self, message: Message) -> bool:
-        """Whether something at the position of this message, or behind it, was received before."""
+        """Return whether a message with this position, or with a later one, was received before."""
         return message.seq is not None and message.seq <= self._newest_seq
 
     def _enter(self, state: State) -> None:
@@ -116,7 +107,7 @@ class Link:
     # -- sending ------------------------------------------------------------------------------------
 
     async def ready(self) -> Connection:
-        """Wait for a connection with room for what is to be sent. Raises :class:`ConnectionClosed` where there will
+        """Wait for a connection with room for what is to be sent. Raises :class:`ConnectionClosed` if there will
         be none."""
         while True:
             if self.error is not None:
@@ -150,8 +141,8 @@ class Link:
 
     async def round_trip(self, tally: Tally | None = None) -> None:
         """Wait until the gateway has recorded everything sent so far, over as many connections as it takes. Raises
-        :class:`FramesUnconfirmed` where frames of ``tally`` were unconfirmed when a connection was lost,
-        :class:`RequestTimeout` where the gateway does not answer in time, and :class:`ConnectionClosed`."""
+        :class:`FramesUnconfirmed` if frames of ``tally`` were unconfirmed when a connection was lost,
+        :class:`RequestTimeout` if the gateway does not answer in time, and :class:`ConnectionClosed`."""
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
@@ -167,11 +158,11 @@ class Link:
         return RequestTimeout(f"the gateway confirmed nothing within {self._timeout:g} seconds{why}")
 
     async def flush(self) -> None:
-        """A :meth:`round_trip` for the frames of all streams."""
+        """Do a :meth:`round_trip` for the frames of all streams."""
         await self.round_trip(self._confirmations.total)
 
     async def _ping(self, connection: Connection) -> bool:
-        """Whether the gateway confirmed what was sent before the connection was lost."""
+        """Return whether the gateway confirmed what was sent before the connection was lost."""
         done = self._confirmations.begin()
         connection.ping(self._confirmations.ping)
         try:
@@ -245,11 +236,11 @@ class Link:
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="mewstream-client")
 
     def _welcomed(self, connection: Connection, welcome: Message) -> Receiver:
-        """Called before anything that follows the welcome is read."""
+        """Take over a connection. This is called before anything that follows the welcome is read."""
         payload = welcome.payload
-        resumed = untrusted.as_object(payload.get("resume"))
-        replay_from = untrusted.number(resumed.get("from_seq"))
-        recovered = resumed.get("recovered") is True and replay_from is not None
+        answer = untrusted.as_object(payload.get("resume"))
+        replay_from = untrusted.number(answer.get("from_seq"))
+        recovered = answer.get("recovered") is True and replay_from is not None
         seq = untrusted.number(payload.get("seq")) or welcome.seq or 0
         self.epoch = untrusted.text(payload.get("epoch"))
         self.has_positions = welcome.seq is not None
@@ -262,13 +253,13 @@ class Link:
             self._enter(State.JOINED)
         if self._holders:
             connection.hold_reading()
-        resume = None
+        resumed = None
         if self._supervisor is not None:
             unconfirmed, self._unreported = self._unreported, 0
-            reason = untrusted.text(resumed.get("reason")) or "this gateway cannot resume"
-            resume = Resume(recovered, None if recovered else reason, unconfirmed)
+            reason = untrusted.text(answer.get("reason")) or "this gateway cannot resume"
+            resumed = Resumed(recovered, None if recovered else reason, unconfirmed)
         try:
-            self._owner.welcomed(welcome, resume)
+            self._owner.welcomed(welcome, resumed)
         except Exception:
             logger.exception("a welcome could not be understood")
         return self
@@ -303,23 +294,21 @@ class Link:
             self._end(error)
 
     async def _join_again(self, backoff: Backoff, attempt: int) -> int:
-        """Try until it succeeds. Returns the number of the next attempt. Raises :class:`ConnectError` where the
+        """Try until it succeeds. Returns the number of the next attempt. Raises :class:`ConnectError` if the
         gateway refuses us, or as many attempts have failed as ``backoff`` allows."""
         failures = 0
         while True:
             await asyncio.sleep(backoff.delay(attempt))
             attempt += 1
-            position = self.position
-            resume = {"epoch": position[0], "seq": position[1]} if position is not None else None
             try:
-                await self._joiner.join(self._welcomed, resume)
+                await self._joiner.join(self._welcomed, self.position)
                 return attempt
             except JoinRefused:
                 raise
             except ConnectError as failure:
                 error = failure
             except Exception as failure:
-                # The function for the token may have better luck next time, whatever it raised.
+                # The function for the token may succeed next time, whatever it raised.
                 error = ConnectError(f"the function for the token raised {type(failure).__name__}")
                 logger.warning("no token for a new connection: %s", error)
             failures += 1
@@ -352,7 +341,7 @@ class Link:
             await self.close()
 
     async def close(self) -> None:
-        """Leave at once."""
+        """Leave without waiting for anything."""
         supervisor = self._supervisor
         self._end(closed_here())
         try:
@@ -381,5 +370,5 @@ class Link:
 
 
 def closed_here() -> ConnectionClosed:
-    """The error for everyone who still waits for something when we leave."""
+    """Return the exception for everyone who still waits for something when we leave."""
     return ConnectionClosed("this space was closed here", code=NORMAL)

@@ -134,7 +134,7 @@ class Tools:
 
 
 def _content(found: Any) -> Any:
-    """A handler's result in the form of an MCP tool result, unless it has that form already."""
+    """Return a handler's result in the form of an MCP tool result, unless it has that form already."""
     if isinstance(found, dict) and "content" in found:
         return found
     text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
@@ -145,7 +145,7 @@ def _content(found: Any) -> Any:
 
 
 def result_of(response: Message) -> Any:
-    """The result in an ``mcp/response``. Raises :class:`McpError` where it holds an error instead."""
+    """Return the result in an ``mcp/response``. Raises :class:`McpError` if it holds an error instead."""
     payload = response.payload
     error = payload.get("error")
     if error is None:

@@ -11,7 +11,7 @@ from mewstream.protocol import kinds
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """An envelope that somebody in the space sent. ``seq`` is its position; None where the gateway sends no
+    """An envelope that a participant or the gateway sent. ``seq`` is its position; None if the gateway sends no
     positions."""
 
     kind: str
@@ -31,7 +31,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stream_id(self) -> str:
-        """The id of the stream that the payload names, by ``stream_id`` or ``stream``; empty where it names none."""
+        """The id of the stream that the payload names, by ``stream_id`` or ``stream``; empty if it names none."""
         stream = self.payload.get("stream")
         id = self.payload.get("stream_id") or (stream.get("stream_id") if isinstance(stream, dict) else None)
         return str(id) if id else ""
@@ -50,7 +50,7 @@ def parse(data: bytes) -> Message | None:
 
 
 def _parse_leniently(data: bytes) -> Message | None:
-    """Other gateways may send one text where we expect a list, and null for what is left out."""
+    """Decode an envelope of another gateway, which may send a string instead of a list, and null for what it omits."""
     try:
         fields = without_none(**msgspec.json.decode(data, type=dict[str, Any]))
         for key in ("to", "correlation_id"):
@@ -71,24 +71,19 @@ def encode(
     context: str | None = None,
 ) -> bytes:
     """Encode an envelope to send. The gateway fills in its sender and its time."""
-    fields: dict[str, Any] = {"protocol": kinds.PROTOCOL, "id": id, "kind": kind}
-    if to is not None:
-        fields["to"] = to
-    if correlation_id is not None:
-        fields["correlation_id"] = correlation_id
-    if context is not None:
-        fields["context"] = context
-    fields["payload"] = payload
-    return _encode(fields)
+    head = without_none(
+        protocol=kinds.PROTOCOL, id=id, kind=kind, to=to, correlation_id=correlation_id, context=context
+    )
+    return _encode({**head, "payload": payload})
 
 
 def without_none(**fields: Any) -> dict[str, Any]:
-    """The fields that are not None."""
+    """Return the fields that are not None."""
     return {key: value for key, value in fields.items() if value is not None}
 
 
 def names(to: str | Sequence[str] | None) -> list[str] | None:
-    """A list of names from a list or from one name; None, which means everyone, stays None."""
+    """Return one name or several as a list; None, which means everyone, stays None."""
     if to is None:
         return None
     return [to] if isinstance(to, str) else list(to)

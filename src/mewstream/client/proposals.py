@@ -21,7 +21,7 @@ _MAX_REQUESTS = 1000
 
 
 class Proposal:
-    """A request that we have proposed. Somebody who may make that request fulfils the proposal, or rejects it."""
+    """A request that we have proposed. A participant who may make that request fulfils the proposal or rejects it."""
 
     def __init__(self, id: str, space: Space, to: Collection[str]) -> None:
         self.id = id
@@ -37,7 +37,7 @@ class Proposal:
         return self._outcome.done()
 
     async def result(self, *, timeout: float | None = None) -> Any:
-        """Wait for the result and return it. Raises :class:`ProposalRejected`, :class:`McpError` where carrying it out
+        """Wait for the result and return it. Raises :class:`ProposalRejected`, :class:`McpError` if carrying it out
         failed, :class:`RequestTimeout` after ``timeout`` seconds, and :class:`ConnectionClosed`."""
         try:
             async with asyncio.timeout(timeout):
@@ -46,7 +46,7 @@ class Proposal:
             raise RequestTimeout(f"nobody fulfilled or rejected the proposal within {timeout:g} seconds") from None
 
     async def withdraw(self, *, reason: str | None = None) -> None:
-        """Take it back: :meth:`result` raises :class:`ProposalRejected`. Raises what every request raises."""
+        """Withdraw it: :meth:`result` raises :class:`ProposalRejected`. Raises what every request raises."""
         await self._space._about(kinds.MCP_WITHDRAW, self.id, reason)
         self._fail(ProposalRejected("the proposal was withdrawn", by=self._space.participant))
 
@@ -108,6 +108,6 @@ class Proposals:
             proposal._settle(response)
 
     def fail(self, error: ConnectionClosed) -> None:
-        """The space has ended, and with it every proposal."""
+        """Fail every proposal, because the space has ended."""
         for proposal in list(self._open.values()):
             proposal._fail(error.again())

@@ -77,7 +77,7 @@ class BoundedQueue(Generic[T]):
         self._held = False
 
     def put(self, entry: T) -> None:
-        """Add an entry, and drop others or pause where there is no room. A queue that has ended ignores it."""
+        """Add an entry, and drop others or pause if there is no room. A queue that has ended ignores it."""
         entries = self.entries
         if len(entries) < self._fast_limit:
             entries.append(entry)
@@ -104,7 +104,7 @@ class BoundedQueue(Generic[T]):
             waiter.set_result(None)
 
     def put_gap(self, count: int) -> None:
-        """``count`` entries are missing between the newest entry and the next one."""
+        """Note that ``count`` entries are missing between the newest entry and the next one."""
         self._gap_after += max(0, count)
         if self._gap_after:
             self._fast_limit = 0
@@ -123,7 +123,7 @@ class BoundedQueue(Generic[T]):
             self.dropped += 1
 
     def end(self, error: ConnectionClosed | None = None) -> None:
-        """Nothing more will come. What is in the queue can still be taken; then :meth:`wait` raises ``error``."""
+        """Accept no more entries. Those in the queue can still be taken; after them, :meth:`wait` raises ``error``."""
         if self._ended:
             return
         self._ended = True
@@ -133,8 +133,8 @@ class BoundedQueue(Generic[T]):
         self._wake()
 
     async def wait(self) -> bool:
-        """Wait for an entry. Returns False, or raises the error of :meth:`end`, where none will come. Raises
-        RuntimeError where another task waits already."""
+        """Wait for an entry. Returns False, or raises the error of :meth:`end`, if none will come. Raises
+        RuntimeError if another task waits already."""
         while not self.entries:
             if self._ended:
                 if self._error is not None:
@@ -172,7 +172,7 @@ class BoundedQueue(Generic[T]):
 
 class FrameQueue(BoundedQueue[FrameEntry]):
     """A queue of frames. It sees from the sequence numbers of ``stream/data`` how many are missing, and counts none
-    of them twice where the gateway reports them too."""
+    of them twice if the gateway reports them too."""
 
     __slots__ = ("_jumps", "_sequences")
 
@@ -183,7 +183,7 @@ class FrameQueue(BoundedQueue[FrameEntry]):
         """Stream, position and size of the latest jumps in the sequence numbers."""
 
     def put_numbered(self, message: Message) -> None:
-        """Add a ``stream/data`` envelope, behind a gap where its sequence number has jumped."""
+        """Add a ``stream/data`` envelope, behind a gap if its sequence number has jumped."""
         skipped = self._skipped(message)
         if skipped:
             self._jumps.append((message.stream_id, message.seq or 0, skipped))
@@ -192,7 +192,7 @@ class FrameQueue(BoundedQueue[FrameEntry]):
         self.put(message)
 
     def _skipped(self, message: Message) -> int:
-        """How many numbers are missing before this one. A writer that begins anew has skipped none."""
+        """Return how many numbers are missing before this one. A writer that starts again has skipped none."""
         sequence = sequence_of(message)
         if sequence is None:
             return 0

@@ -34,7 +34,7 @@ class Routes:
     # -- subscriptions --------------------------------------------------------------------------------
 
     def add(self, queue: FrameQueue, stream: str | None, *, is_known: bool = True) -> Callable[[], None]:
-        """Route the frames of a stream to the queue, or of every stream where it is None. ``is_known`` says that the
+        """Route the frames of a stream to the queue, or of every stream if it is None. ``is_known`` says that the
         name is an id and not perhaps an alias. Returns a function that ends the subscription."""
         self.end_run()
         if stream is None:
@@ -63,7 +63,7 @@ class Routes:
         return remove
 
     def stream_opened(self, id: str, alias: str | None) -> None:
-        """Subscriptions by this alias are for this stream."""
+        """Turn subscriptions by this alias into subscriptions of this stream."""
         self.end_run()
         self._unresolved.pop(id, None)
         queues = self._unresolved.pop(alias, ()) if alias is not None and alias != id else ()
@@ -99,7 +99,7 @@ class Routes:
             queue.put(message if is_text else (message,))
 
     def end_run(self) -> None:
-        """The subscriptions or the form of frames have changed: the next frame is routed anew."""
+        """Look up the route of the next frame again, because subscriptions or the form of frames have changed."""
         self.run_prefix = _NO_PREFIX
 
     def data(self, message: Message) -> None:
@@ -108,12 +108,12 @@ class Routes:
             queue.put_numbered(message)
 
     def frames_dropped(self, stream: str, count: int, first_seq: int) -> None:
-        """The gateway has dropped frames of this stream, the first of them at ``first_seq``."""
+        """Add the gap of frames that the gateway has dropped, the first of them at ``first_seq``."""
         for queue in self._queues_of(stream):
             queue.put_dropped(stream, count, first_seq)
 
     def frames_lost(self) -> None:
-        """Nobody knows how many frames of any stream were lost: every subscription has a gap of at least 1."""
+        """Add a gap of 1 to every subscription, because it is not known how many frames of any stream were lost."""
         for queue in self._frame_queues():
             queue.put_gap(1)
 

@@ -1,4 +1,4 @@
-"""A participant's place in a space: the object that the SDK is about."""
+"""A space that a participant has joined: the main object of the SDK."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from mewstream.client.view import Participants, Streams, View
 from mewstream.protocol import kinds
 from mewstream.protocol.close_codes import NORMAL
 from mewstream.protocol.errors import AlreadyExists, InvalidOperation, MewError
+from mewstream.protocol.position import Position
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -63,10 +64,10 @@ class Space(AbstractAsyncContextManager["Space"]):
     Everything that reads is a live view or an ``async for``. Everything that acts waits until the gateway has carried
     it out, and raises
 
-    - a :class:`PeerError`, one class for each of the protocol's error codes, where the gateway refuses;
-    - :class:`RequestTimeout` where nobody answers in time: it is not known whether the request was carried out;
-    - :class:`ConnectionClosed` where the space has ended, or is being drained;
-    - :class:`AnswerLost` where the connection was lost and a foreign gateway cannot be asked again.
+    - a :class:`PeerError`, one class for each of the protocol's error codes, if the gateway refuses;
+    - :class:`RequestTimeout` if nobody answers in time: it is not known whether the request was carried out;
+    - :class:`ConnectionClosed` if the space has ended, or is being drained;
+    - :class:`AnswerLost` if the connection was lost and a foreign gateway cannot be asked again.
     """
 
     def __init__(self, joiner: Joiner, *, reconnect: Backoff | None, request_timeout: float) -> None:
@@ -110,8 +111,8 @@ class Space(AbstractAsyncContextManager["Space"]):
         return frozenset(found)
 
     @property
-    def position(self) -> tuple[str, int] | None:
-        """The epoch and the seq of the newest message received; None where the gateway sends no positions."""
+    def position(self) -> Position | None:
+        """The position of the newest message received; None if the gateway sends no positions."""
         return self._link.position
 
     @property
@@ -121,12 +122,12 @@ class Space(AbstractAsyncContextManager["Space"]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the space has ended for good."""
+        """Whether the space has ended and will not reconnect."""
         return self._link.state is State.GONE
 
     @property
     def error(self) -> ConnectionClosed | None:
-        """Why the space has ended, where we did not end it ourselves."""
+        """Why the space has ended, if we did not end it ourselves."""
         error = self._link.error
         return None if error is None or error.code == NORMAL else error
 
@@ -151,7 +152,7 @@ class Space(AbstractAsyncContextManager["Space"]):
         enforce_formats: bool = False,
         **fields: Any,
     ) -> Opening:
-        """Open a stream that is live at once.
+        """Open a stream to which frames can be sent immediately.
 
         ``target`` names its readers (default: everyone), ``auto_grant`` its writers. ``validate`` checks what we send
         against the stream's format before it is sent; ``enforce_formats`` makes the gateway refuse whatever anybody
@@ -219,20 +220,20 @@ class Space(AbstractAsyncContextManager["Space"]):
             answer_kind = kinds.STREAM_OPEN if kind == kinds.STREAM_REQUEST else kinds.STREAM_READY
             answer = await self._call(kind, payload, answer=answer_kind, id=id)
         except (asyncio.CancelledError, RequestTimeout):
-            self._inbox.abandon(id)  # the stream may still be opened, and nobody would have it
+            self._inbox.abandon(id)  # the stream may still be opened, and nobody would close it
             raise
         described = untrusted.as_object(answer.payload.get("stream", answer.payload))
         stream_id = untrusted.text(described.get("stream_id"))
         if stream_id is None:
             raise MewError("the gateway answered without the id of the stream: it speaks another protocol")
-        # The view knows it already, unless somebody was quick to end it.
+        # The view has it already, unless it was ended in the meantime.
         stream = self.streams.get(stream_id) or Stream(self, described)
         stream._validates = validate
         return stream
 
     async def stream(self, name: str, *, timeout: float | None = None) -> Stream:
-        """Wait until a stream of this id or alias is open. Returns it. Raises :class:`RequestTimeout` where that takes
-        longer than ``timeout`` seconds, and :class:`ConnectionClosed` where the space ends first."""
+        """Wait until a stream of this id or alias is open. Returns it. Raises :class:`RequestTimeout` if that takes
+        longer than ``timeout`` seconds, and :class:`ConnectionClosed` if the space ends first."""
         with self.events() as news:
             try:
                 async with asyncio.timeout(timeout):
@@ -254,7 +255,7 @@ class Space(AbstractAsyncContextManager["Space"]):
         else on this connection too. ``latest`` drops all but the newest frame (for positions in a game) when there
         are more than ``max_pending`` (default: 1).
 
-        Returns a :class:`Subscription`, which has ended already where the stream or the space has. Raises ValueError
+        Returns a :class:`Subscription`, which has ended already if the stream or the space has. Raises ValueError
         for an unknown ``on_slow`` or a queue of less than 1.
         """
         if max_pending is None:
@@ -270,7 +271,7 @@ class Space(AbstractAsyncContextManager["Space"]):
 
     def events(self, *, max_pending: int = MAX_PENDING_EVENTS) -> Events:
         """Receive everything but frames from now on, as the types in :mod:`mewstream.client.events`. Returns
-        :class:`Events`, which drops the oldest event where more than ``max_pending`` wait."""
+        :class:`Events`, which drops the oldest event if more than ``max_pending`` wait."""
         queue: BoundedQueue[Event] = BoundedQueue(max_pending)
         if self.is_closed:
             queue.end(self.error)
@@ -288,14 +289,14 @@ class Space(AbstractAsyncContextManager["Space"]):
         correlation_id: str | Sequence[str] | None = None,
         context: str | None = None,
     ) -> Message:
-        """Send an envelope of any kind to everyone; ``to`` only says whom it is meant for. Returns it as the gateway
-        relayed it. Raises what every request raises."""
+        """Send an envelope of any kind to everyone; ``to`` only says for whom it is meant. Returns the envelope as the
+        gateway relayed it. Raises what every request raises."""
         return await self._call(
             kind, {} if payload is None else payload, to=to, correlation_id=correlation_id, context=context
         )
 
     def has_sent(self, id: str) -> bool:
-        """Whether this object has sent the message of this id, and not another program under the same name."""
+        """Return whether this object sent the message with this id, and not another program with the same name."""
         return self._calls.is_own(id)
 
     async def chat(self, text: str, *, to: str | Sequence[str] | None = None) -> Message:
@@ -306,7 +307,7 @@ class Space(AbstractAsyncContextManager["Space"]):
         self, method: str, params: Any = None, *, to: str | Sequence[str], timeout: float | None = None
     ) -> Any:
         """Send an MCP request to another participant, or to several of whom the first answer counts. Returns the
-        result. Raises :class:`McpError` where the answer is an error, :class:`RequestTimeout` where none comes within
+        result. Raises :class:`McpError` if the answer is an error, :class:`RequestTimeout` if none comes within
         ``timeout`` seconds, and what every request raises."""
         payload = without_none(method=method, params=params)
         answer = await self._call(kinds.MCP_REQUEST, payload, to=to, answer=kinds.MCP_RESPONSE, timeout=timeout)
@@ -330,7 +331,7 @@ class Space(AbstractAsyncContextManager["Space"]):
         self, name: str, handler: Handler, schema: dict[str, Any] | None = None, *, description: str | None = None
     ) -> None:
         """Serve an MCP tool to the space. The handler is called with the arguments by name: an async function in a
-        task, a plain one in a thread. Arguments that do not match ``schema`` never reach it. Raises TypeError where
+        task, a plain one in a thread. Arguments that do not match ``schema`` never reach it. Raises TypeError if
         the handler is no function."""
         self._tools.add(name, handler, schema, description)
 
@@ -348,8 +349,8 @@ class Space(AbstractAsyncContextManager["Space"]):
     async def fulfil(
         self, proposal: Proposed, *, to: str | Sequence[str] | None = None, timeout: float | None = None
     ) -> Any:
-        """Make the request that another has proposed, in our own name. Returns and raises as :meth:`request` does;
-        raises ValueError where neither ``to`` nor the proposal says who is to carry it out."""
+        """Make the request that another participant has proposed. Returns and raises as :meth:`request` does; raises
+        ValueError if neither ``to`` nor the proposal names a participant who is to carry it out."""
         target = to or proposal.to
         if not target:
             raise ValueError("the proposal does not say who is to carry it out: give to=")
@@ -364,7 +365,7 @@ class Space(AbstractAsyncContextManager["Space"]):
         return result_of(answer)
 
     async def reject(self, proposal: Proposed | str, *, reason: str | None = None) -> None:
-        """Reject a proposal of another, by its event or id. Raises what every request raises."""
+        """Reject a proposal of another participant, by its event or id. Raises what every request raises."""
         await self._about(kinds.MCP_REJECT, proposal if isinstance(proposal, str) else proposal.proposal, reason)
 
     async def _about(self, kind: str, proposal: str, reason: str | None) -> None:
@@ -373,8 +374,8 @@ class Space(AbstractAsyncContextManager["Space"]):
     # -- participants -------------------------------------------------------------------------------
 
     async def invite(self, participant: str, *, capabilities: Sequence[Any] | None = None) -> Invitation:
-        """Invite somebody new. Returns an :class:`Invitation` with the token, which nobody else gets. Raises
-        :class:`AlreadyExists` where the name is taken, and what every request raises."""
+        """Invite a new participant. Returns an :class:`Invitation` with the token, which is sent to nobody else. Raises
+        :class:`AlreadyExists` if the name is taken, and what every request raises."""
         payload = without_none(participant_id=participant, capabilities=capabilities)
         answer = (await self._call(kinds.INVITE, payload, answer=kinds.INVITE_ACK)).payload
         status = answer.get("status")
@@ -394,8 +395,8 @@ class Space(AbstractAsyncContextManager["Space"]):
     async def grant_capabilities(
         self, participant: str, capabilities: Sequence[Any], *, reason: str | None = None
     ) -> str:
-        """Grant capabilities that we hold ourselves. Returns the id by which :meth:`revoke_capabilities` can take them
-        back. Raises :class:`CapabilityViolation`, and what every request raises."""
+        """Grant capabilities that we hold ourselves. Returns the id of the grant, for :meth:`revoke_capabilities`.
+        Raises :class:`CapabilityViolation`, and what every request raises."""
         payload = without_none(recipient=participant, capabilities=capabilities, reason=reason)
         return (await self._call(kinds.CAPABILITY_GRANT, payload, to=participant)).id
 
@@ -407,7 +408,7 @@ class Space(AbstractAsyncContextManager["Space"]):
         capabilities: Sequence[Any] | None = None,
         reason: str | None = None,
     ) -> None:
-        """Take granted capabilities back, by the id of the grant or by patterns. Raises what every request raises."""
+        """Revoke granted capabilities, by the id of the grant or by patterns. Raises what every request raises."""
         payload = without_none(recipient=participant, grant_id=grant_id, capabilities=capabilities, reason=reason)
         await self._call(kinds.CAPABILITY_REVOKE, payload, to=participant)
 
@@ -468,8 +469,8 @@ class Space(AbstractAsyncContextManager["Space"]):
 
     async def flush(self) -> None:
         """Wait until the gateway has recorded every frame sent so far, as safely as its durability promises. Raises
-        :class:`FramesUnconfirmed` where a connection was lost before it confirmed some of them,
-        :class:`RequestTimeout` where the gateway does not answer, and :class:`ConnectionClosed`."""
+        :class:`FramesUnconfirmed` if a connection was lost before it confirmed some of them,
+        :class:`RequestTimeout` if the gateway does not answer, and :class:`ConnectionClosed`."""
         await self._link.flush()
 
     async def drain(self) -> None:
@@ -479,11 +480,11 @@ class Space(AbstractAsyncContextManager["Space"]):
         await self._link.drain()
 
     async def close(self) -> None:
-        """Leave at once. What has been received can still be taken from subscriptions."""
+        """Leave without waiting for anything. What has been received can still be taken from subscriptions."""
         await self._link.close()
 
     async def wait_closed(self) -> None:
-        """Wait until the space has ended for good. Then :attr:`error` says why."""
+        """Wait until the space has ended and will not reconnect. Then :attr:`error` says why."""
         await self._link.wait_closed()
 
     async def __aexit__(

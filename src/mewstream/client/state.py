@@ -18,6 +18,6 @@ class State(Enum):
     JOINED = auto()
     """We are in the space."""
     CLOSING = auto()
-    """We are leaving, or are being sent away: nothing more can be sent."""
+    """One side is closing the connection: nothing more can be sent."""
     GONE = auto()
-    """It is over for good."""
+    """It has ended and will not come back."""

@@ -46,7 +46,7 @@ class Stream(AbstractAsyncContextManager["Stream"]):
     """A stream of a space, as :attr:`Space.streams`, :meth:`Space.open_stream` and :meth:`Space.announce` give it.
 
     Its attributes are a live view. Its methods wait for the gateway, and raise what every request to it raises (see
-    :class:`Space`): :class:`StreamNotFound` where the stream has ended, :class:`Unauthorized` where we have no right.
+    :class:`Space`): :class:`StreamNotFound` if the stream has ended, :class:`Unauthorized` if we have no right.
     """
 
     def __init__(self, space: Space, described: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ class Stream(AbstractAsyncContextManager["Stream"]):
 
     @property
     def authorized_readers(self) -> list[str] | None:
-        """The participants who may read; None where everyone may."""
+        """The participants who may read; None if everyone may."""
         readers = self._described.get("authorized_readers")
         return None if readers is None else untrusted.texts(readers)
 
@@ -123,7 +123,7 @@ class Stream(AbstractAsyncContextManager["Stream"]):
 
     @property
     def formats(self) -> list[Format]:
-        """The formats that its frames may have; empty where it declares none."""
+        """The formats that its frames may have; empty if it declares none."""
         return [format_of(each) for each in untrusted.objects(self._described.get("formats"))]
 
     @property
@@ -166,8 +166,8 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         missing; that is the default for an announced stream, but not for bytes. ``format`` says which of several
         formats the frame has.
 
-        Raises :class:`UnauthorizedStreamWrite`, :class:`StreamNotFound` or :class:`InvalidOperation` where we may not
-        write now, :class:`FormatViolation` or :class:`FormatRequired` where the stream was opened with ``validate``,
+        Raises :class:`UnauthorizedStreamWrite`, :class:`StreamNotFound` or :class:`InvalidOperation` if we may not
+        write now, :class:`FormatViolation` or :class:`FormatRequired` if the stream was opened with ``validate``,
         :class:`ConnectionClosed`, TypeError for options that do not go together, and any :class:`PeerError` with which
         the gateway has refused an earlier frame.
         """
@@ -204,7 +204,7 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         await self._space._link.send_frame(body, self._tally, is_text=True)
 
     def _format(self, format: str | None) -> str:
-        """The id of the format that is meant, for which there is a checker from now on."""
+        """Return the id of the format to use, after making a checker for it. Raises if the stream does not have it."""
         known = {each.id: each for each in self.formats}
         if format is None:
             if len(known) > 1:
@@ -242,12 +242,12 @@ class Stream(AbstractAsyncContextManager["Stream"]):
 
     @property
     def _is_writable(self) -> bool:
-        """Whether we may write, or the gateway does not tell who may and has to judge for itself."""
+        """Whether we may write. If the gateway does not list the writers, it has to decide by itself."""
         return self._status == LIVE and (self._writers is None or self._space.participant in self._writers)
 
     async def flush(self) -> None:
         """Wait until the gateway has recorded every frame sent so far. Raises any :class:`PeerError` with which it has
-        refused one, :class:`FramesUnconfirmed` where a connection was lost before it confirmed some of them,
+        refused one, :class:`FramesUnconfirmed` if a connection was lost before it confirmed some of them,
         :class:`RequestTimeout` and :class:`ConnectionClosed`."""
         try:
             await self._space._link.round_trip(self._tally)
@@ -275,21 +275,21 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
     ) -> None:
-        """Let another participant write: for good, until the time ``expires_at``, or for ``max_frames`` frames. Raises
-        :class:`ParticipantNotFound`, and ValueError for a time without a time zone."""
+        """Let another participant write: until it is revoked, until the time ``expires_at``, or for ``max_frames``
+        frames. Raises :class:`ParticipantNotFound`, and ValueError for a time without a time zone."""
         conditions = messages.without_none(expires_at=_rfc3339(expires_at), max_frames=max_frames)
         await self._change(kinds.GRANT_WRITE, participant, reason, conditions=conditions or None)
 
     async def revoke(self, participant: str, *, reason: str | None = None) -> None:
-        """Take the right to write away. When this returns, no further frame of that writer is accepted."""
+        """Revoke the right to write. When this returns, no further frame of that writer is accepted."""
         await self._change(kinds.REVOKE_WRITE, participant, reason)
 
     async def grant_read(self, participant: str, *, reason: str | None = None) -> None:
-        """Let another participant read, where not everyone may. Raises :class:`ParticipantNotFound`."""
+        """Let another participant read a stream that not everyone may read. Raises :class:`ParticipantNotFound`."""
         await self._change(kinds.GRANT_READ, participant, reason)
 
     async def revoke_read(self, participant: str, *, reason: str | None = None) -> None:
-        """Take the right to read away."""
+        """Revoke the right to read."""
         await self._change(kinds.REVOKE_READ, participant, reason)
 
     async def transfer(self, new_owner: str, *, reason: str | None = None, retain_write: bool = False) -> None:
@@ -307,7 +307,7 @@ class Stream(AbstractAsyncContextManager["Stream"]):
     # -- lifecycle ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Make an announced stream live. Raises :class:`InvalidOperation` where it is live already."""
+        """Make an announced stream live. Raises :class:`InvalidOperation` if it is live already."""
         await self._space._call(kinds.STREAM_START, self._named())
 
     async def complete(self) -> None:
@@ -342,7 +342,7 @@ class Stream(AbstractAsyncContextManager["Stream"]):
                 else:
                     await self.close()
             except (StreamNotFound, Unauthorized):
-                pass  # somebody else has ended it or taken it over
+                pass  # it was ended or transferred by another participant
             except MewError:
                 if error is None:
                     raise

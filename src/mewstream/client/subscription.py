@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Feed(AsyncIterator[T], Generic[Q, T]):
     """What subscriptions of frames and of events have in common.
 
-    Iterating ends when nothing more will come, and raises :class:`ConnectionClosed` where the connection was lost for
+    Iterating ends when nothing more will come, and raises :class:`ConnectionClosed` if the connection was lost for
     good. Only one task at a time may iterate; RuntimeError says so.
     """
 
@@ -52,8 +52,8 @@ class Feed(AsyncIterator[T], Generic[Q, T]):
         raise StopAsyncIteration
 
     async def receive(self, timeout: float | None = None) -> T:
-        """Wait for the next entry and return it. Raises :class:`RequestTimeout` where none comes within ``timeout``
-        seconds, :class:`SubscriptionEnded` where none will come, and :class:`ConnectionClosed`."""
+        """Wait for the next entry and return it. Raises :class:`RequestTimeout` if none comes within ``timeout``
+        seconds, :class:`SubscriptionEnded` if none will come, and :class:`ConnectionClosed`."""
         try:
             async with asyncio.timeout(timeout):
                 has_entry = await self._queue.wait()
@@ -65,7 +65,7 @@ class Feed(AsyncIterator[T], Generic[Q, T]):
 
     @abstractmethod
     def _take(self) -> T:
-        """The oldest entry of the queue, which is not empty."""
+        """Take the oldest entry from the queue, which must not be empty."""
 
     def close(self) -> None:
         """End the subscription. What is in the queue can still be taken."""

@@ -1,5 +1,5 @@
-"""Values from the wire, of which nothing is certain. Each function returns a value of its type, and an empty one or
-None for anything else: a gateway's mistake is never an exception."""
+"""Reading values from the wire, which may be of any type. Each function returns a value of its type, and an empty one
+or None for anything else: a gateway's mistake is never an exception."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Participant(msgspec.Struct, frozen=True):
-    """Somebody who is in the space. ``capabilities`` are those at the time of joining."""
+    """A participant in the space. ``capabilities`` are those at the time of joining."""
 
     id: str
     capabilities: list[Any] = []
@@ -95,7 +95,7 @@ class View:
     # -- the welcome and its pages ------------------------------------------------------------------
 
     def welcome(self, message: Message, *, is_replay_due: bool = False) -> list[events.Event]:
-        """Take over the state in a welcome. Returns what must have happened since the state before it; nothing where
+        """Take over the state in a welcome. Returns what must have happened since the state before it; nothing if
         ``is_replay_due``, for then the messages themselves are replayed."""
         payload = message.payload
         you = untrusted.as_object(payload.get("you"))
@@ -104,83 +104,62 @@ class View:
         self.seq = untrusted.number(payload.get("seq")) or message.seq
         self.lacks_participants = untrusted.number(payload.get("participants_total")) is not None
         self.lacks_streams = untrusted.number(payload.get("active_streams_total")) is not None
-        found = self._set_participants(untrusted.objects(payload.get("participants")), message)
         self.lists_streams = "active_streams" in payload
+        self._unlisted_participants = set(self.participants)
+        found = self._list_participants(untrusted.objects(payload.get("participants")), message)
         if self.lists_streams:
-            found += self._set_streams(untrusted.objects(payload["active_streams"]), message, is_replay_due)
+            before, self._replayed = dict(self.streams), {}
+            self._unlisted_streams = set(before)
+            found += self._list_streams(untrusted.objects(payload["active_streams"]), message)
+            if is_replay_due:
+                self._replayed = {id: stream for id, stream in before.items() if id not in self.streams}
         return [] if is_replay_due else found
 
-    def _set_participants(self, described: list[dict[str, Any]], message: Message) -> list[events.Event]:
-        listed = {untrusted.text(each.get("id")) for each in described}
-        missing = [id for id in self.participants if id not in listed]
-        found: list[events.Event] = []
-        if self.lacks_participants:
-            self._unlisted_participants = set(missing)
-        else:
-            found = self._remove_participants(missing, message)
-        return found + self._add_participants(described, message)
+    def listed(self, page: Message, *, is_last: bool) -> list[events.Event]:
+        """Take over a page of what the welcome had no room for. Returns what must have happened meanwhile."""
+        if page.kind == kinds.PARTICIPANT_LISTED:
+            self.lacks_participants = not is_last
+            return self._list_participants(untrusted.objects(page.payload.get("participants")), page)
+        self.lacks_streams = not is_last
+        return self._list_streams(untrusted.objects(page.payload.get("streams")), page)
 
-    def _add_participants(self, described: list[dict[str, Any]], message: Message) -> list[events.Event]:
-        found: list[events.Event] = []
+    def _list_participants(self, described: list[dict[str, Any]], message: Message) -> list[events.Event]:
+        """Take over participants from a welcome or a page. When nothing is lacking any more, those that were not listed
+        are gone. Returns what must have happened."""
+        joined: list[events.Event] = []
         for each in described:
             id, capabilities = untrusted.text(each.get("id")), untrusted.as_list(each.get("capabilities"))
             if id:
                 self._unlisted_participants.discard(id)
                 if id not in self.participants:
-                    found.append(events.Joined(id, capabilities, message=message))
+                    joined.append(events.Joined(id, capabilities, message=message))
                 self.participants._by_id[id] = Participant(id, capabilities)
-        return found
+        gone: list[str] = []
+        if not self.lacks_participants:
+            gone = [id for id in self.participants if id in self._unlisted_participants]
+            self._unlisted_participants = set()
+        for id in gone:
+            del self.participants._by_id[id]
+        return [*(events.Left(id, message=message) for id in gone), *joined]
 
-    def _remove_participants(self, ids: Iterable[str], message: Message) -> list[events.Event]:
-        present = self.participants._by_id
-        return [events.Left(id, message=message) for id in ids if present.pop(id, None) is not None]
-
-    def _set_streams(
-        self, described: list[dict[str, Any]], message: Message, is_replay_due: bool
-    ) -> list[events.Event]:
-        listed = {untrusted.text(each.get("stream_id")) for each in described}
-        missing = [id for id in self.streams if id not in listed]
-        self._replayed = {}
-        found: list[events.Event] = []
-        if self.lacks_streams:
-            self._unlisted_streams = set(missing)
-        else:
-            self._unlisted_streams = set()
-            if is_replay_due:
-                self._replayed = {id: self.streams[id] for id in missing}
-            found = [self._end(id, "lost", None, None, message) for id in missing]
-        return found + self._add_streams(described, message)
-
-    def _add_streams(self, described: list[dict[str, Any]], message: Message) -> list[events.Event]:
-        found: list[events.Event] = []
+    def _list_streams(self, described: list[dict[str, Any]], message: Message) -> list[events.Event]:
+        """The same for streams."""
+        opened: list[events.Event] = []
         for each in described:
             id = untrusted.text(each.get("stream_id"))
             if id:
                 is_new = id not in self.streams
                 stream = self.stream(each)
                 if is_new:
-                    found.append(events.StreamOpened(id, stream.owner, stream, message=message))
-        return found
-
-    def listed(self, page: Message, *, is_last: bool) -> list[events.Event]:
-        """Take over a page of what the welcome had no room for. Returns what must have happened meanwhile: with the
-        last page it is known what is gone."""
-        if page.kind == kinds.PARTICIPANT_LISTED:
-            found = self._add_participants(untrusted.objects(page.payload.get("participants")), page)
-            if is_last:
-                self.lacks_participants = False
-                gone, self._unlisted_participants = self._unlisted_participants, set()
-                found += self._remove_participants(gone, page)
-            return found
-        found = self._add_streams(untrusted.objects(page.payload.get("streams")), page)
-        if is_last:
-            self.lacks_streams = False
-            gone, self._unlisted_streams = self._unlisted_streams, set()
-            found += [self._end(id, "lost", None, None, page) for id in gone if id in self.streams]
-        return found
+                    opened.append(events.StreamOpened(id, stream.owner, stream, message=message))
+        gone: list[str] = []
+        if not self.lacks_streams:
+            gone = [id for id in self.streams if id in self._unlisted_streams]
+            self._unlisted_streams = set()
+        return [*(self._end(id, "lost", None, None, message) for id in gone), *opened]
 
     def stream(self, described: dict[str, Any]) -> Stream:
-        """The stream of a description: the same object for as long as the stream is open."""
+        """Return the stream that is described. It is the same object for as long as the stream is open."""
         id = described["stream_id"]
         self._unlisted_streams.discard(id)
         stream = self.streams._by_id.get(id) or self._replayed.get(id)
@@ -195,7 +174,7 @@ class View:
     # -- messages -----------------------------------------------------------------------------------
 
     def apply(self, message: Message) -> events.Event | None:
-        """Follow a message. Returns its event; None where it is malformed. What is replayed after a welcome changes
+        """Follow a message. Returns its event; None if it is malformed. What is replayed after a welcome changes
         nothing, for its outcome is in the welcome."""
         is_replay = message.seq is not None and self.seq is not None and message.seq <= self.seq
         if self._replayed and not is_replay and not self.lacks_streams:
@@ -272,7 +251,7 @@ class View:
         return self._end(id, how, reason, message.sender, message)
 
     def _correlated(self, message: Message) -> str:
-        """The stream of a close that names the request which opened it, or the answer to that; else empty."""
+        """Return the id of the stream whose request, or the answer to it, a close refers to; empty if there is none."""
         for id, stream in (self.streams._by_id | self._replayed).items():
             if stream._opened_by.intersection(message.correlation_id):
                 return id

@@ -20,7 +20,7 @@ from mewstream.gateway.joining import JoinRefused, JoinRequest
 from mewstream.gateway.metrics import Metrics
 from mewstream.gateway.output_log import OutputLog
 from mewstream.gateway.pings import Pings
-from mewstream.gateway.recorder import JournalRecorder, NoRecorder
+from mewstream.gateway.recorder import JournalRecorder, Recorder
 from mewstream.gateway.reference_logs import ReferenceLogs
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
@@ -58,7 +58,7 @@ class Gateway:
         self.work = FairQueue(self.loop)
         self._clock = MachineClock()
         journal, recovered = _open_journal(config)
-        self.recorder: NoRecorder | JournalRecorder = NoRecorder()
+        self.recorder: Recorder = Recorder()
         if journal is not None:
             self.recorder = JournalRecorder(
                 journal, config.journal, loop=self.loop, metrics=self.metrics, states=self._states
@@ -263,8 +263,7 @@ class Gateway:
             space.stop()
         self._replay_threads.close()
         self.reference_logs.close()
-        if isinstance(self.recorder, JournalRecorder):
-            self.recorder.close()
+        self.recorder.close()
 
 
 def _open_journal(config: GatewayConfig) -> tuple[Journal | None, dict[str, SpaceState]]:

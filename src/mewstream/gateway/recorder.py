@@ -1,9 +1,9 @@
-"""Group commit, between the spaces and the journal: many records are written together, and whoever must not go on
-before a record is durable waits here.
+"""Group commit, between the spaces and the journal: many records are written together, and what must not happen before
+a record is durable waits here.
 
-| durability | a control message is told to anyone | a killed gateway loses | a lost power loses |
+| durability | a control message is sent | a killed gateway loses | a lost power loses |
 |---|---|---|---|
-| `none`  | at once | up to `flush_interval` of everything | what the system had not written |
+| `none`  | immediately | up to `flush_interval` of everything | what the system had not written |
 | `flush` | after the operating system has it | up to `flush_interval` of frames | what the system had not written |
 | `fsync` | after the disk has it | up to `flush_interval` of frames | up to `flush_interval` of frames |
 
@@ -17,7 +17,6 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from mewstream.gateway.metrics import Metrics
 from mewstream.journal.errors import JournalDisplaced
@@ -28,52 +27,41 @@ from mewstream.protocol.records import FrameBlock, Record
 log = logging.getLogger("mewstream.gateway")
 
 
-class Recorder(Protocol):
-    """What a space needs of the log under it."""
+class Recorder:
+    """The log under a space. This one is for a gateway without a data directory: nothing outlives it."""
 
-    epoch: str
-    failing: bool
+    failing = False
     """Nothing can be recorded at the moment, so nothing may happen."""
+
+    def __init__(self) -> None:
+        self._epoch = secrets.token_hex(6)
+
+    def epoch(self, space: str) -> str:
+        """Return the name of this run of the log of a space."""
+        return self._epoch
 
     def append(self, space: str, record: Record | FrameBlock) -> int:
         """Record something that has happened. Returns the bytes of its detail and its data, or 0 if they were not
         counted. Raises for a record that could never be written."""
+        return 0
 
     def commit(self, space: str, done: Callable[[], None]) -> None:
-        """Call ``done`` when everything appended so far is as durable as the settings demand, perhaps at once."""
+        """Call ``done`` when everything appended so far is as durable as the settings demand, perhaps immediately."""
+        done()
 
     def history(self, space: str, after: int) -> Iterator[Entry] | None:
         """Return the records above a position, to be read in a thread, or None if there is no journal."""
+        return None
 
     def seq_before(self, space: str, micros: int) -> int:
         """Return the last position before a time. A thread may call this."""
+        return 0
 
     def on_recovery(self, action: Callable[[], None]) -> None:
         """Call ``action`` each time that recording works again after it has failed."""
 
-
-class NoRecorder:
-    """For a gateway without a data directory: nothing outlives it."""
-
-    failing = False
-
-    def __init__(self) -> None:
-        self.epoch = secrets.token_hex(6)
-
-    def append(self, space: str, record: Record | FrameBlock) -> int:
-        return 0
-
-    def commit(self, space: str, done: Callable[[], None]) -> None:
-        done()
-
-    def history(self, space: str, after: int) -> Iterator[Entry] | None:
-        return None
-
-    def seq_before(self, space: str, micros: int) -> int:
-        return 0
-
-    def on_recovery(self, action: Callable[[], None]) -> None:
-        """It never fails."""
+    def close(self) -> None:
+        """Commit everything, and close the journal."""
 
 
 class _Lane:
@@ -88,9 +76,22 @@ class _Lane:
         """What to call once everything below an offset is committed, in the order of the offsets."""
 
 
-class JournalRecorder:
+class _LaneOf(dict[str, _Lane]):
+    """The lane of each space. The spaces of one partition share a lane, which is made for the first of them."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.lanes: dict[Writer, _Lane] = {}
+
+    def __missing__(self, space: str) -> _Lane:
+        writer = self._journal.writer_of(space)
+        lane = self[space] = self.lanes.setdefault(writer, _Lane(writer))
+        return lane
+
+
+class JournalRecorder(Recorder):
     """Records of a partition are flushed together: ``flush_interval`` after the first of them, as soon as they fill a
-    batch, or at once when something waits for them. The same object listens to the journal."""
+    batch, or immediately if something waits for them. The same object listens to the journal."""
 
     def __init__(
         self,
@@ -110,16 +111,18 @@ class JournalRecorder:
         self._is_closing = False
         journal.reader.on_read = metrics.history_read
         journal.start(self, states)
-        self.epoch = journal.writers[0].epoch
-        self._lanes = {writer: _Lane(writer) for writer in journal.writers}
-        self._lane_of: dict[str, _Lane] = {}
+        self._lane_of = _LaneOf(journal)
+        self._lanes = self._lane_of.lanes
 
     # -- what spaces call -------------------------------------------------------------------------
+
+    def epoch(self, space: str) -> str:
+        return self._lane_of[space].writer.epoch
 
     def append(self, space: str, record: Record | FrameBlock) -> int:
         if self._is_closing:
             return 0  # a participant that leaves after the end was suspended before it
-        lane = self._lane_of.get(space) or self._find_lane(space)
+        lane = self._lane_of[space]
         writer = lane.writer
         size = writer.append(space, record)
         if lane.flush_timer is None:
@@ -133,7 +136,7 @@ class JournalRecorder:
         if self._settings.durability == "none" or self._is_closing:
             done()
             return
-        lane = self._find_lane(space)
+        lane = self._lane_of[space]
         offset = lane.writer.end_offset
         if offset <= lane.writer.committed_offset and not self.failing:
             done()
@@ -142,7 +145,7 @@ class JournalRecorder:
         self._flush(lane, urgent=True)
 
     def history(self, space: str, after: int) -> Iterator[Entry] | None:
-        self._flush(self._find_lane(space), urgent=True)
+        self._flush(self._lane_of[space], urgent=True)
         return self._journal.reader.read(space, after)
 
     def seq_before(self, space: str, micros: int) -> int:
@@ -152,25 +155,20 @@ class JournalRecorder:
         self._recovery_actions.append(action)
 
     def close(self) -> None:
-        """Commit everything, and close the journal."""
         self._is_closing = True
         for lane in self._lanes.values():
-            self._stop_timer(lane)
+            if lane.flush_timer is not None:
+                lane.flush_timer.cancel()
         self._journal.close()
 
     # -- flushing ---------------------------------------------------------------------------------
 
-    def _find_lane(self, space: str) -> _Lane:
-        lane = self._lane_of.get(space)
-        if lane is None:
-            lane = self._lane_of[space] = self._lanes[self._journal.writer_of(space)]
-        return lane
-
     def _flush(self, lane: _Lane, *, urgent: bool) -> None:
         if not self.failing:
             lane.writer.flush(urgent=urgent)
-            if not lane.writer.has_waiting:
-                self._stop_timer(lane)
+            if lane.flush_timer is not None and not lane.writer.has_waiting:
+                lane.flush_timer.cancel()
+                lane.flush_timer = None
 
     def _flush_later(self, lane: _Lane) -> None:
         lane.flush_timer = self._loop.call_later(self._settings.flush_interval, self._flush_due, lane)
@@ -179,13 +177,8 @@ class JournalRecorder:
         lane.flush_timer = None
         self._flush(lane, urgent=False)
 
-    def _stop_timer(self, lane: _Lane) -> None:
-        if lane.flush_timer is not None:
-            lane.flush_timer.cancel()
-            lane.flush_timer = None
-
-    def _continue(self, lane: _Lane) -> None:
-        """Let go what waited for records that are committed now."""
+    def _call_waiting(self, lane: _Lane) -> None:
+        """Call what waited for records that are committed now."""
         committed = lane.writer.committed_offset
         while lane.waiting and lane.waiting[0][0] <= committed:
             lane.waiting.popleft()[1]()
@@ -193,11 +186,13 @@ class JournalRecorder:
     # -- what the journal reports -----------------------------------------------------------------
 
     def progressed(self, writer: Writer) -> None:
-        lane = self._lanes[writer]
-        self._continue(lane)
-        if not lane.writer.has_waiting or self.failing or self._is_closing:
+        lane = self._lanes.get(writer)
+        if lane is None:
+            return  # nothing was recorded in this partition
+        self._call_waiting(lane)
+        if not writer.has_waiting or self.failing or self._is_closing:
             return
-        if lane.writer.has_full_batch:
+        if writer.has_full_batch:
             self._flush(lane, urgent=False)
         elif lane.flush_timer is None:
             self._flush_later(lane)  # perhaps nothing is appended any more that would set the timer
@@ -217,7 +212,7 @@ class JournalRecorder:
         self._metrics.journal_failing.set(0)
         log.warning("the journal can be written again")
         for lane in self._lanes.values():
-            self._continue(lane)
+            self._call_waiting(lane)
             self._flush(lane, urgent=True)  # participants may have left meanwhile
         for action in self._recovery_actions:
             if not self.failing:

@@ -141,7 +141,7 @@ class Space:
         self._begin()
 
     def _begin(self) -> None:
-        self._sequence(commands.Start(self._recorder.epoch, self.config.public()))
+        self._sequence(commands.Start(self._recorder.epoch(self.id), self.config.public()))
         if self.clock.ahead >= JUMP:
             log.warning(
                 "the newest record of %s is %.1f seconds ahead of the clock", self.id, self.clock.ahead / SECOND

@@ -1,4 +1,4 @@
-"""Lock files: one process at a time uses a directory, and the others are told which one does."""
+"""Lock files: only one process at a time uses a directory, and the others learn which one it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class LockHeld(Exception):
-    """Another process holds the lock. ``holder`` is its process id as text, empty where it has not said so yet."""
+    """Another process holds the lock. ``holder`` is its process id as text, empty if it has not said so yet."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(f"the lock is held by process {holder}" if holder else "the lock is held by another process")
@@ -19,7 +19,7 @@ def acquire(path: Path) -> int:
     """Lock the file, creating it and its directory if need be, and write our process id into it.
 
     Returns the open file: closing it gives the lock back, and so does the end of the process, however it ends. Raises
-    :class:`LockHeld` where another process has the lock, and OSError where the file cannot be used.
+    :class:`LockHeld` if another process has the lock, and OSError if the file cannot be used.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

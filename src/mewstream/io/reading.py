@@ -6,7 +6,7 @@ import asyncio
 
 
 class Reading:
-    """Whether bytes are read from one transport: only while nobody holds it up."""
+    """Pauses reading from a transport for as long as at least one holder wants that."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop

@@ -17,7 +17,7 @@ RETRY_SECONDS = 60.0
 
 
 class BackgroundThread:
-    """Runs tasks one after another. A task may fail without harm: that is logged, and it can be repeated later."""
+    """Runs tasks one after another. A failure is logged and does no harm, and the task can be repeated later."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import zlib
-from typing import TypeVar
+from typing import Self
 
 import msgspec
 
-T = TypeVar("T")
 
+class CheckedFile(msgspec.Struct):
+    """The content of such a file."""
 
-def encode_checked(content: object) -> bytes:
-    body = msgspec.json.encode(content)
-    return b"%08x\n%b" % (zlib.crc32(body), body)
+    def encode(self) -> bytes:
+        body = msgspec.json.encode(self)
+        return b"%08x\n%b" % (zlib.crc32(body), body)
 
-
-def parse_checked(data: bytes, type: type[T]) -> T:
-    """Raises :class:`ValueError` if the file is damaged, or holds something else."""
-    checksum, _, body = data.partition(b"\n")
-    if checksum != b"%08x" % zlib.crc32(body):
-        raise ValueError("its checksum is wrong")
-    try:
-        return msgspec.json.decode(body, type=type)
-    except msgspec.MsgspecError as flaw:
-        raise ValueError(str(flaw)) from None
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Raises :class:`ValueError` if the file is damaged, or holds something else."""
+        checksum, _, body = data.partition(b"\n")
+        if checksum != b"%08x" % zlib.crc32(body):
+            raise ValueError("its checksum is wrong")
+        try:
+            return msgspec.json.decode(body, type=cls)
+        except msgspec.MsgspecError as flaw:
+            raise ValueError(str(flaw)) from None

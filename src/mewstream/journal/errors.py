@@ -31,7 +31,7 @@ class JournalDisplaced(JournalError):
         super().__init__(
             f"the data directory was removed or replaced while the gateway runs ({what}): new messages are refused, "
             "and what was recorded within the last moments is lost unless it comes back. Put the same directory back, "
-            "and everything goes on; else stop the gateway, put the directory back from a copy, and start it"
+            "and the gateway continues; else stop the gateway, put the directory back from a copy, and start it"
         )
 
 

@@ -68,14 +68,14 @@ class Selection:
         if self.kinds:
             mask = pc.and_(mask, self._mask_of_kinds(rows.column("kind")))
         seq, ts = rows.column("seq"), rows.column("ts").cast(pa.int64())
-        if self.from_seq is not None:
-            mask = pc.and_(mask, pc.greater_equal(seq, self.from_seq))
-        if self.to_seq is not None:
-            mask = pc.and_(mask, pc.less_equal(seq, self.to_seq))
-        if self.since is not None:
-            mask = pc.and_(mask, pc.greater_equal(ts, self.since))
-        if self.until is not None:
-            mask = pc.and_(mask, pc.less(ts, self.until))
+        for column, compare, bound in (
+            (seq, pc.greater_equal, self.from_seq),
+            (seq, pc.less_equal, self.to_seq),
+            (ts, pc.greater_equal, self.since),
+            (ts, pc.less, self.until),
+        ):
+            if bound is not None:
+                mask = pc.and_(mask, compare(column, bound))
         return mask
 
     def _mask_of_kinds(self, column: pa.StringArray) -> pa.BooleanArray:
@@ -106,9 +106,8 @@ class Scan:
     def __init__(self, reader: JournalReader, selection: Selection) -> None:
         self._reader = reader
         self._selection = selection
-        self._partitions = reader.identity().partitions
-        spaces = selection.spaces
-        numbers = {partition_of(space, self._partitions) for space in spaces} if spaces else range(self._partitions)
+        count = reader.identity().partitions
+        numbers = {partition_of(space, count) for space in selection.spaces} or range(count)
         self.positions = dict.fromkeys(sorted(numbers), 0)
         """The next offset of each partition that is read."""
         if selection.only_space is not None:
@@ -126,10 +125,11 @@ class Scan:
             return 0
 
     def read(self) -> Iterator[Chosen]:
-        for number in list(self.positions):
-            for batch in self._batches(number):
-                yield Chosen(number, batch, self._selection.mask(batch))
-                if self._is_beyond(batch):
+        for number, start in list(self.positions.items()):
+            for batch in self._reader.batches(number, start):
+                self.positions[number] = batch.entry.last_offset + 1
+                yield Chosen(number, batch.rows, self._selection.mask(batch.rows))
+                if self._is_beyond(batch.rows):
                     del self.positions[number]
                     break
 
@@ -138,14 +138,8 @@ class Scan:
         """Whether no record that may still be written can be selected."""
         return not self.positions
 
-    def _batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        for batch in self._reader.batches(number, self.positions[number]):
-            rows = batch.above(self.positions[number]).rows
-            self.positions[number] = batch.entry.last_offset + 1
-            yield rows
-
     def _is_beyond(self, batch: pa.RecordBatch) -> bool:
-        """Whether no later batch can have selected records. Within one space, seq and time never decrease."""
+        """Return whether no later batch can have selected records. Within one space, seq and time never decrease."""
         chosen = self._selection
         if chosen.only_space is None or (chosen.to_seq is None and chosen.until is None):
             return False
@@ -229,29 +223,22 @@ def history_lines(scanned: Iterable[Chosen]) -> Iterator[bytes]:
                 transports[entry.space, record.participant] = record.transport
             elif isinstance(record, Left):
                 transports.pop((entry.space, record.participant), None)
-            elif is_wanted and isinstance(record, EnvelopeAccepted):
+            elif is_wanted and (
+                isinstance(record, EnvelopeAccepted) or (isinstance(record, Refused) and record.kind != "frame")
+            ):
                 transport = transports.get((entry.space, record.sender))
-                yield _history_line(entry.space, "received", record, record.data, transport, {"seq": record.seq})
-            elif is_wanted and isinstance(record, Refused) and record.kind != "frame":
-                transport = transports.get((entry.space, record.sender))
-                metadata = {"seq": record.seq, "reason": record.code, "error": record.code}
-                metadata |= {"message": record.message, "kind": record.kind}
-                yield _history_line(entry.space, "rejected", record, None, transport, metadata)
+                yield _history_line(entry.space, record, transport)
 
 
-def _history_line(
-    space: str,
-    event: str,
-    record: EnvelopeAccepted | Refused,
-    envelope: bytes | None,
-    transport: str | None,
-    metadata: dict[str, Any],
-) -> bytes:
+def _history_line(space: str, record: EnvelopeAccepted | Refused, transport: str | None) -> bytes:
+    metadata: dict[str, Any] = {"seq": record.seq}
+    if isinstance(record, Refused):
+        metadata |= {"reason": record.code, "error": record.code, "message": record.message, "kind": record.kind}
     entry = {
         "timestamp": rfc3339(record.ts),
-        "event": event,
+        "event": "rejected" if isinstance(record, Refused) else "received",
         "id": record.id,
-        "envelope": msgspec.Raw(envelope) if envelope is not None else None,
+        "envelope": msgspec.Raw(record.data) if isinstance(record, EnvelopeAccepted) else None,
         "participant": record.sender,
         "space_id": space,
         "direction": "inbound",

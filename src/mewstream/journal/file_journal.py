@@ -24,7 +24,7 @@ from mewstream.protocol.state import SpaceState
 log = logging.getLogger("mewstream.journal")
 
 RETRY_SECONDS = 1.0
-#: An error that is not the disk's will hardly go away by itself: the delay doubles up to this.
+#: An error that the disk did not cause is unlikely to go away by itself, so the delay doubles up to this.
 MAX_RETRY_SECONDS = 60.0
 #: How often the journal checks that the data directory is still in its place.
 WATCH_SECONDS = 1.0
@@ -122,7 +122,7 @@ class FileJournal:
             self._retry_timer = self._loop.call_later(seconds, self._retry)
 
     def _retry(self) -> None:
-        """The journal has recovered when everything that waits is committed."""
+        """Write everything that waits. The journal has recovered when all of it is committed."""
         self._retry_timer = None
         if self._is_displaced or any(writer.is_syncing for writer in self.writers):
             self._retry_later(RETRY_SECONDS)
@@ -157,7 +157,8 @@ class FileJournal:
     # -- the data directory -----------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """A directory that was removed or replaced can still be written to, but nobody could read it ever again."""
+        """Check regularly that the data directory is in its place. One that was removed or replaced can still be
+        written to, but what is written could never be read."""
         self._watch_timer = self._loop.call_later(WATCH_SECONDS, self._watch)
         if self._watching is None or self._watching.done():
             watching = self._watching = self._watch_thread.submit(self.local.displaced)
@@ -168,7 +169,7 @@ class FileJournal:
         if self._is_closing or is_displaced == self._is_displaced:
             return
         self._is_displaced = is_displaced
-        # Nothing may be done to what is there instead.
+        # Whatever is in its place now must not be touched.
         self._snapshot_thread.is_held = self._segment_thread.is_held = is_displaced
         if displaced is None:
             log.warning("the data directory is in its place again")
@@ -187,7 +188,7 @@ class FileJournal:
             thread.shutdown()
         displaced = self.local.displaced()
         if displaced is not None:
-            # Writing would only look as if it were recorded, or spoil what is there instead.
+            # What is written now would be lost, or would damage the files that are in its place.
             log.error("the end of the journal could not be written: %s", displaced)
             self.local.release()
             return

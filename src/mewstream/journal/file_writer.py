@@ -61,8 +61,7 @@ class FileWriter:
 
     @property
     def has_full_batch(self) -> bool:
-        partition = self.partition
-        return partition.pending_bytes >= self._flush_bytes or partition.has_full_batch
+        return self.partition.pending_bytes >= self._flush_bytes
 
     def append(self, space: str, record: Record | FrameBlock) -> int:
         return self.partition.append(space, self.epoch, record)
@@ -72,18 +71,18 @@ class FileWriter:
         does that, one batch at a time, and what is appended meanwhile waits, up to a limit."""
         if self.is_paused:
             return
-        is_now = urgent or self._should_write_now()
         try:
-            if is_now:
+            if urgent or self._should_write_now():
                 self.write_waiting()
-            elif self._writing is None:
-                self.partition.prepare()
-                self._write_in_thread(self.partition.write)
+            else:
+                if self._writing is None:
+                    self.partition.prepare()
+                    self._write_in_thread(self.partition.write)
+                return
         except Exception as error:
             self._host.on_failure(error)
         else:
-            if is_now:
-                self._has_written()
+            self._has_written()
 
     def _should_write_now(self) -> bool:
         if self._writing is not None:
@@ -92,7 +91,8 @@ class FileWriter:
 
     def write_waiting(self) -> None:
         """Write everything that waits, on the event loop. Raises whatever goes wrong."""
-        self._finish_writing()
+        if self._writing is not None:
+            self._finish_writing()
         self.partition.flush(may_roll=False)
 
     def close(self) -> None:
@@ -128,7 +128,17 @@ class FileWriter:
             self.partition.finish()
 
     def _has_written(self) -> None:
-        self._sync_if_needed()
+        """Report the progress. If the segment is full, begin a new one, which syncs the old one; otherwise sync if it
+        is time for that. If a batch is being written, this is called again after it."""
+        partition = self.partition
+        if self.is_syncing or self._is_rolling or self.is_paused:
+            pass
+        elif partition.is_full:
+            if self._writing is None:
+                self._is_rolling = True
+                self._write_in_thread(partition.roll)
+        elif partition.unsynced if self._must_sync else partition.unsynced_bytes >= WRITE_BACK_BYTES:
+            self._sync_in_thread()
         self._host.on_progress(self)
 
     # -- in the syncing thread --------------------------------------------------------------------
@@ -145,22 +155,12 @@ class FileWriter:
         """Call this after :meth:`sync`."""
         self.partition.synced(self.partition.unsynced)
 
-    def _sync_if_needed(self) -> None:
-        partition = self.partition
-        if self.is_syncing or self._is_rolling or self.is_paused:
-            return
-        if partition.is_full:
-            # Beginning a new segment syncs the old one. If a batch is being written, this is called again after it.
-            if self._writing is None:
-                self._is_rolling = True
-                self._write_in_thread(partition.roll)
-            return
-        if partition.unsynced if self._must_sync else partition.unsynced_bytes >= WRITE_BACK_BYTES:
-            self.is_syncing = True
-            partition.unsynced_bytes = 0
-            batches = partition.unsynced
-            future = self._host.loop.run_in_executor(self._host.sync_thread, partition.sync, batches)
-            future.add_done_callback(lambda future: self._thread_has_synced(batches, future))
+    def _sync_in_thread(self) -> None:
+        self.is_syncing = True
+        self.partition.unsynced_bytes = 0
+        batches = self.partition.unsynced
+        future = self._host.loop.run_in_executor(self._host.sync_thread, self.partition.sync, batches)
+        future.add_done_callback(lambda future: self._thread_has_synced(batches, future))
 
     def _thread_has_synced(self, batches: int, future: asyncio.Future[None]) -> None:
         self.is_syncing = False

@@ -1,16 +1,16 @@
 """What the gateway uses of a journal, whatever keeps the records: files on this machine, or another implementation.
 
-A journal has a fixed number of partitions, and every space belongs to one of them for good. The gateway asks for the
+A journal has a fixed number of partitions, and every space always belongs to the same one. The gateway asks for the
 state of every space (:class:`Recovery`), appends records to the partition of their space (:class:`Writer`), and reads
-them back for participants (:class:`Reader`). Snapshots and retention go on in the background: a journal drives its
-own :class:`SnapshotStore` and its own :class:`Pruning` from the moment it is started.
+them back for participants (:class:`Reader`). Snapshots and retention happen in the background: from the moment it is
+started, a journal drives its own :class:`SnapshotStore` and its own :class:`Pruning`.
 
 Methods are called on the event loop, except where a docstring says that a thread may call them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from mewstream.protocol.records import FrameBlock, Record
@@ -109,7 +109,7 @@ class Pruning(Protocol):
 
 
 class Listener(Protocol):
-    """What a journal reports to whoever writes to it."""
+    """What a journal reports to its user."""
 
     def progressed(self, writer: Writer) -> None:
         """Some records of this partition were written or committed."""
@@ -126,11 +126,8 @@ class Journal(Recovery, Protocol):
     @property
     def reader(self) -> Reader: ...
 
-    @property
-    def writers(self) -> Sequence[Writer]:
-        """The writer of each partition."""
-
-    def writer_of(self, space: str) -> Writer: ...
+    def writer_of(self, space: str) -> Writer:
+        """Return the writer of the partition that a space belongs to: the same object for as long as it is open."""
 
     def start(self, listener: Listener, states: States) -> None:
         """Begin to write. Call this after :meth:`recover`, and before the first record is appended."""

@@ -177,7 +177,7 @@ def _completed(
 
 
 def _is_whole(segments: list[Segment], begin: int | None) -> bool:
-    """Whether no segment is missing, and the last one is not sealed."""
+    """Return whether no segment is missing, and the last one is not sealed."""
     if any(map(is_missing, segments)):
         return False
     if segments and (segments[-1].name.sealed or (begin is not None and segments[0].name.first_offset > begin)):

@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import secrets
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,11 +20,10 @@ from pathlib import Path
 import msgspec
 
 from mewstream.io import lock_file
-from mewstream.journal.checked import encode_checked, parse_checked
+from mewstream.journal.checked import CheckedFile
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
 from mewstream.journal.files import Files
 from mewstream.journal.identity import IDENTITY_FILE, Identity
-from mewstream.journal.interface import Entry
 from mewstream.journal.partition import Partition, displacement
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce, changes_in, sets_files
@@ -39,23 +37,35 @@ from mewstream.protocol.state import SpaceState
 
 log = logging.getLogger("mewstream.journal")
 
-DEFAULT_PARTITIONS = 4
-DEFAULT_SEGMENT_BYTES = 64 << 20
-_SNAPSHOT = re.compile(r"snapshot-(\d{20})\.json\Z")
 KEPT_SNAPSHOTS = 2
+
+
+def snapshot_name(offset: int) -> str:
+    return f"snapshot-{offset:020d}.json"
 
 
 def snapshot_files(directory: Path) -> list[Path]:
     """Return the snapshots of a partition, oldest first."""
-    return sorted(file for file in directory.glob("snapshot-*.json") if _SNAPSHOT.match(file.name))
+    return sorted(directory.glob(f"snapshot-{'[0-9]' * 20}.json"))
 
 
-class _SnapshotFile(msgspec.Struct):
+class _SnapshotFile(CheckedFile):
     journal: str
     offset: int
     states: list[msgspec.Raw]
     names_sets: bool = False
     """Each reader set has the record that made it, as far as the log could tell. Version 1 had none of them."""
+
+    @classmethod
+    def read(cls, file: Path, journal: str) -> _SnapshotFile:
+        content = cls.parse(file.read_bytes())
+        if content.journal != journal:
+            raise ValueError("it is of another journal")
+        return content
+
+    def by_space(self) -> dict[str, SpaceState]:
+        states = [snapshot.load(bytes(raw)) for raw in self.states]
+        return {state.id: state for state in states}
 
 
 class LocalJournal:
@@ -66,8 +76,8 @@ class LocalJournal:
         self,
         data: Path,
         *,
-        partitions: int = DEFAULT_PARTITIONS,
-        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        partitions: int = 4,
+        segment_bytes: int = 64 << 20,
         synced_commits: bool = False,
         files: Files | None = None,
     ) -> None:
@@ -141,9 +151,8 @@ class LocalJournal:
                     partition.sync()
                 except Exception as error:
                     log.error("%s: its end could not be written: %s", partition.directory, error)
-                partition.close()
         finally:
-            os.close(self._lock)
+            self.release()
 
     def release(self) -> None:
         """Unlock the directory without writing anything."""
@@ -157,22 +166,14 @@ class LocalJournal:
         flaw = displacement(self._files, self._lock_file, self._files.identity(self._lock))
         for partition in self.partitions:
             flaw = flaw or partition.displaced()
-        return flaw or self._identity_displaced()
-
-    def _identity_displaced(self) -> str | None:
-        try:
-            there = self.reader.identity()
-        except (JournalError, OSError) as flaw:
-            return str(flaw)
-        # A copy of the same journal that another gateway uses has another epoch.
-        return None if there.epoch == self.epoch else f"{self.root / IDENTITY_FILE} is of another journal or run"
-
-    # -- reading ----------------------------------------------------------------------------------
-
-    def read(self, space: str, after: int) -> Iterator[Entry]:
-        """Return the records of a space above a position. Those that wait are written first."""
-        self.partition(space).flush()
-        return self.reader.read(space, after)
+        if flaw is None:
+            try:
+                # A copy of the same journal that another gateway uses has another epoch.
+                if self.reader.identity().epoch != self.epoch:
+                    flaw = f"{self.root / IDENTITY_FILE} is of another journal or run"
+            except (JournalError, OSError) as error:
+                flaw = str(error)
+        return flaw
 
     # -- snapshots and recovery -------------------------------------------------------------------
 
@@ -197,10 +198,10 @@ class LocalJournal:
 
     def _latest_snapshot(self, number: int) -> tuple[int, dict[str, SpaceState]]:
         directory = self.root / f"p{number}"
-        for file in sorted(directory.glob("snapshot-*.json"), reverse=True):
+        for file in reversed(snapshot_files(directory)):
             try:
-                content = _read_snapshot_file(file, self.identity.id)
-                states = _states_of(content)
+                content = _SnapshotFile.read(file, self.identity.id)
+                states = content.by_space()
             except (OSError, ValueError) as flaw:
                 log.warning("%s is not used: %s", file, flaw)
                 continue
@@ -214,7 +215,7 @@ class LocalJournal:
         if pruned:
             raise JournalError(
                 f"{directory} was pruned up to offset {pruned} and has no sound snapshot from there on: "
-                "the state cannot be told. Put a snapshot file back from a copy"
+                "the state is not known. Put a snapshot file back from a copy"
             )
         return 0, {}
 
@@ -248,8 +249,8 @@ class LocalJournal:
         own = [
             msgspec.Raw(snapshot.dump(state)) for space, state in states.items() if partition_of(space, count) == number
         ]
-        file = self.root / f"p{number}" / f"snapshot-{end:020d}.json"
-        return file, encode_checked(_SnapshotFile(self.identity.id, end, own, names_sets=True))
+        file = self.root / f"p{number}" / snapshot_name(end)
+        return file, _SnapshotFile(self.identity.id, end, own, names_sets=True).encode()
 
     def prepare_snapshot(self, partition: int, states: Mapping[str, SpaceState]) -> Callable[[], None]:
         """See :class:`~mewstream.journal.interface.SnapshotStore`."""
@@ -258,9 +259,8 @@ class LocalJournal:
     def write_snapshot(self, file: Path, data: bytes) -> None:
         """Write a snapshot, and remove all but the newest few. A thread may call this."""
         self._files.replace(file, data)
-        older = sorted(each for each in file.parent.iterdir() if _SNAPSHOT.match(each.name))
-        for each in older[:-KEPT_SNAPSHOTS]:
-            self._files.remove(each)
+        for older in snapshot_files(file.parent)[:-KEPT_SNAPSHOTS]:
+            self._files.remove(older)
 
     # -- sealing and retention --------------------------------------------------------------------
 
@@ -304,8 +304,7 @@ class LocalJournal:
     def _advance_sets(self, sets: SetsInForce, number: int, offset: int) -> None:
         for batch in self.reader.batches(number, sets.offset, offset):
             for entry in changes_in(batch.rows):
-                if sets.offset <= entry.offset < offset:
-                    sets.apply(entry)
+                sets.apply(entry)
 
     def _remove_other_sets(self, number: int) -> None:
         """Remove the reader sets of an earlier beginning, and of a pruning that was interrupted."""
@@ -335,20 +334,8 @@ class LocalJournal:
 def read_snapshot(file: Path, journal: str) -> tuple[int, dict[str, SpaceState]]:
     """Return the offset of a snapshot and the states of the spaces at that offset. Raises :class:`ValueError` if the
     file is damaged or belongs to another journal."""
-    content = _read_snapshot_file(file, journal)
-    return content.offset, _states_of(content)
-
-
-def _read_snapshot_file(file: Path, journal: str) -> _SnapshotFile:
-    content = parse_checked(file.read_bytes(), _SnapshotFile)
-    if content.journal != journal:
-        raise ValueError("it is of another journal")
-    return content
-
-
-def _states_of(content: _SnapshotFile) -> dict[str, SpaceState]:
-    states = [snapshot.load(bytes(raw)) for raw in content.states]
-    return {state.id: state for state in states}
+    content = _SnapshotFile.read(file, journal)
+    return content.offset, content.by_space()
 
 
 def newest_snapshot(directory: Path, journal: str, end: int) -> int:

@@ -24,14 +24,20 @@ class RecentRecords:
 
     def append(self, part: Record | FrameBlock, size: int = 0) -> None:
         """``size`` is the size of its JSON, or of the data of a block, or 0 if that was not measured."""
-        weight = _weight(part, size)
+        if isinstance(part, FrameBlock):
+            weight = (size or sum(map(len, part.data))) + len(part.data) * _OVERHEAD
+        elif type(part) is Frame or type(part) is EnvelopeAccepted:
+            weight = len(part.data) + _OVERHEAD
+        else:
+            # Objects take several times the memory of their JSON.
+            weight = 4 * (size or len(msgspec.json.encode(part))) + _OVERHEAD
         self._parts.append((part, weight))
         self._bytes += weight
         while self._bytes > self._max_bytes:
             self._bytes -= self._parts.popleft()[1]
 
     def reaches(self, after: int) -> bool:
-        """Whether the window has every record above a position."""
+        """Return whether the window has every record above a position."""
         return bool(self._parts) and self._parts[0][0].seq <= after + 1
 
     def seq_before(self, micros: int) -> int | None:
@@ -51,12 +57,3 @@ class RecentRecords:
                     yield from part.frames()[max(0, after + 1 - part.seq) :]
             elif part.seq > after:
                 yield part
-
-
-def _weight(record: Record | FrameBlock, size: int) -> int:
-    if isinstance(record, FrameBlock):
-        return (size or sum(map(len, record.data))) + len(record) * _OVERHEAD
-    if type(record) is Frame or type(record) is EnvelopeAccepted:
-        return len(record.data) + _OVERHEAD
-    # Objects take several times the memory of their JSON.
-    return 4 * (size or len(msgspec.json.encode(record))) + _OVERHEAD

@@ -16,7 +16,7 @@ from pyarrow import fs
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.files import FileIdentity, Files
 from mewstream.journal.listing import abandoned_in, list_names, list_once
-from mewstream.journal.rows import Rows, parts_of
+from mewstream.journal.rows import Rows, split
 from mewstream.journal.schema import SCHEMA
 from mewstream.journal.sealing import compressed, remove_segment, spaces_in, write_again
 from mewstream.journal.segments import (
@@ -81,14 +81,12 @@ class Partition:
         self.unsynced_bytes = 0
         """How much was written since the last sync was begun."""
         self._sync_failed = False
-        self._data = self._index = -1
         self._place: dict[Path, FileIdentity] = {}
         """The paths of the open files, for :meth:`displaced`."""
-        self._entries = 0
-        self._size = 0
-        self._first_offset = 0
         self.next_offset = 0
         """The offset of the next record that will be written. Records that wait count from there."""
+        self.end_offset = 0
+        """The offset after the last appended record."""
         self.synced_offset = 0
         """Every record below this offset is known to be on the disk."""
         self.closed: list[SegmentName] = []
@@ -100,50 +98,38 @@ class Partition:
 
     @property
     def pending(self) -> int:
-        return sum(rows.count for rows in self._pending) + (self._prepared.rows.num_rows if self._prepared else 0)
+        """How many records wait, including those of the batch that was prepared."""
+        return self.end_offset - self.next_offset
 
     @property
     def fills_a_batch(self) -> bool:
         """Whether the next batch is large enough to be compressed, which takes a while."""
         return self._pending[0].count >= COMPRESSED_ROWS
 
-    @property
-    def has_full_batch(self) -> bool:
-        return self._pending[0].count >= BATCH_ROWS or len(self._pending) > 1
-
     def append(self, space: str, epoch: str, record: Record | FrameBlock) -> int:
         """Add a record, or a block of frames, to what waits. Returns the bytes of its detail and its data. Raises
         :class:`RecordTooLarge` for a record that could never be written; nothing has changed then."""
         size = 0
-        for part in parts_of(record, BATCH_BYTES):
+        for part in split(record, BATCH_BYTES) if isinstance(record, FrameBlock) else (record,):
             rows = self._pending[-1]
             if rows.count >= BATCH_ROWS or rows.size >= BATCH_BYTES:
                 rows = Rows()
                 self._pending.append(rows)
-            before = rows.size
+            count_before, size_before = rows.count, rows.size
             size += rows.append(space, epoch, part)
-            self.pending_bytes += rows.size - before
+            self.end_offset += rows.count - count_before
+            self.pending_bytes += rows.size - size_before
         return size
 
     def flush(self, *, may_roll: bool = True) -> None:
         """Write everything that waits. After an error it still waits. ``may_roll=False`` keeps the files of the segment
         open, because a sync may be under way."""
-        while self.pending:
+        while self.end_offset > self.next_offset:
             if self.is_full and may_roll and self._prepared is None:
                 self.roll()
             self.prepare()
             self.write()
             self.finish()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next batch belongs in a new segment. An empty segment is never full."""
-        return self._entries > 0 and self._size >= self._segment_bytes
-
-    @property
-    def end_offset(self) -> int:
-        """The offset after the last appended record."""
-        return self.next_offset + self.pending
 
     def prepare(self) -> None:
         """Encode the first batch that waits, unless an earlier one has still to be written."""
@@ -155,7 +141,7 @@ class Partition:
                 last = self.next_offset + rows.count - 1
                 raise JournalError(
                     f"{self.directory}: the records for offset {self.next_offset} to {last} cannot be encoded "
-                    f"({error!r}). They are refused for good: restart the gateway to go on without them"
+                    f"({error!r}). They can never be written: restart the gateway to go on without them"
                 ) from error
             self._prepared = _Write(encoded, rows.last_ts)
             self.pending_bytes -= rows.size
@@ -186,6 +172,7 @@ class Partition:
         if self._synced_commits:
             self._unsynced.append((self._entries, batch.data, batch.entry))
         self._size += batch.entry.length
+        self.is_full = self._size >= self._segment_bytes
         self.unsynced_bytes += batch.entry.length
         self._entries += 1
         self.next_offset += batch.rows.num_rows
@@ -252,18 +239,16 @@ class Partition:
         data, index = handles
         return data, index
 
-    def _use(self, data: int, index: int, first_offset: int) -> None:
+    def _use(self, data: int, index: int, first_offset: int, *, size: int = len(HEADER), entries: int = 0) -> None:
+        """Write to this segment from now on, which has batches up to ``size`` bytes."""
         self._data, self._index = data, index
-        self._first_offset = first_offset
-        self._note_place()
-        self._size = len(HEADER)
-        self._entries = 0
-
-    def _note_place(self) -> None:
-        name = SegmentName(self._first_offset, sealed=False)
+        self._first_offset, self._size, self._entries = first_offset, size, entries
+        # An empty segment is never full. A full one is left before the next batch is written.
+        self.is_full = entries > 0 and size >= self._segment_bytes
+        name = SegmentName(first_offset, sealed=False)
         self._place = {
-            self.directory / name.data_file: self._files.identity(self._data),
-            self.directory / name.index_file: self._files.identity(self._index),
+            self.directory / name.data_file: self._files.identity(data),
+            self.directory / name.index_file: self._files.identity(index),
         }
 
     def displaced(self) -> str | None:
@@ -322,24 +307,20 @@ class Partition:
             raise segment.damage()
         sound, schema = self._sound_batches(segment)
         batches = segment.batches[:sound]
-        self._first_offset = segment.name.first_offset
-        self._data = self._files.open(self.directory / segment.name.data_file)
-        self._index = self._files.open(self.directory / segment.name.index_file)
+        data = self._files.open(self.directory / segment.name.data_file)
+        index = self._files.open(self.directory / segment.name.index_file)
         end = batches[-1].position + batches[-1].length if batches else len(HEADER)
         if not batches:
-            self._files.write_at(self._data, HEADER, 0)
-        torn = self._files.size(self._data) - end
+            self._files.write_at(data, HEADER, 0)
+        torn = self._files.size(data) - end
         if torn > 0 or segment.flaw is not None:
             log.warning("%s: cut off %d bytes that were never committed", segment.data_path, max(torn, 0))
-        self._files.truncate(self._data, end)
-        self._files.truncate(self._index, len(batches) * ENTRY_BYTES)
-        self._files.sync(self._data)
-        self._files.sync(self._index)
-        self._note_place()
-        self._size = end
-        self._entries = len(batches)
+        for file, size in ((data, end), (index, len(batches) * ENTRY_BYTES)):
+            self._files.truncate(file, size)
+            self._files.sync(file)
+        self._use(data, index, segment.name.first_offset, size=end, entries=len(batches))
         self.next_offset = batches[-1].last_offset + 1 if batches else segment.name.first_offset
-        self.synced_offset = self.next_offset
+        self.synced_offset = self.end_offset = self.next_offset
         return not batches or schema is SCHEMA
 
     def _sound_batches(self, segment: Segment) -> tuple[int, pa.Schema]:
@@ -364,13 +345,8 @@ class Partition:
                 first = segment.batches[count]
                 aside = self.directory / f"{segment.name.stem}.{first.first_offset}.bad"
                 self._files.replace(aside, source.read_at(source.size() - first.position, first.position))
-                log.error(
-                    "%s; offsets %d to %d are lost, their bytes are kept in %s",
-                    flaw,
-                    first.first_offset,
-                    segment.batches[-1].last_offset,
-                    aside,
-                )
+                lost = f"{first.first_offset} to {segment.batches[-1].last_offset}"
+                log.error("%s; offsets %s are lost, their bytes are kept in %s", flaw, lost, aside)
         return count, schema
 
     def _remove_unsealed(self, name: SegmentName) -> None:

@@ -15,11 +15,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
-from mewstream.journal.checked import encode_checked, parse_checked
+from mewstream.journal.checked import CheckedFile
 from mewstream.journal.errors import CorruptJournal
 from mewstream.journal.listing import list_names
 from mewstream.journal.schema import SCHEMA
@@ -125,14 +124,12 @@ class SegmentSpaces:
         return _part(numbers, later - 1) if later else None
 
     def encode(self) -> bytes:
-        return encode_checked(
-            _SpacesFile(self.batches, {space: list(numbers) for space, numbers in self._parts.items()})
-        )
+        return _SpacesFile(self.batches, {space: list(numbers) for space, numbers in self._parts.items()}).encode()
 
     @classmethod
     def parse(cls, data: bytes) -> SegmentSpaces:
         """Raises :class:`ValueError` if the file is damaged or is something else."""
-        content = parse_checked(data, _SpacesFile)
+        content = _SpacesFile.parse(data)
         return cls(content.spaces, content.batches)
 
 
@@ -140,7 +137,7 @@ def _part(numbers: array[int], place: int) -> Part:
     return Part(*numbers[place * _FIELDS : (place + 1) * _FIELDS])
 
 
-class _SpacesFile(msgspec.Struct):
+class _SpacesFile(CheckedFile):
     batches: int
     spaces: dict[str, list[int]]
 
@@ -254,7 +251,9 @@ class Positions:
                     known.is_whole = name.sealed
             finally:
                 self._size += known.size
-                self._drop_oldest()
+                while self._size > MAX_CACHED_PARTS and len(self._known) > 1:
+                    _, dropped = self._known.popitem(last=False)
+                    self._size -= dropped.size
             return known
 
     def _load(self, name: SegmentName) -> SegmentSpaces:
@@ -283,11 +282,6 @@ class Positions:
                     known.add(read_batch(source, segment, entry, schema, _COLUMNS))
                 except CorruptJournal as damage:
                     known.add_damaged(damage)
-
-    def _drop_oldest(self) -> None:
-        while self._size > MAX_CACHED_PARTS and len(self._known) > 1:
-            _, dropped = self._known.popitem(last=False)
-            self._size -= dropped.size
 
 
 def _entry(index: pa.NativeFile, number: int, segment: Segment) -> BatchEntry:

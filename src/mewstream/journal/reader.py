@@ -36,13 +36,11 @@ _PAUSE_SECONDS = 0.01
 
 
 class Batch(NamedTuple):
+    """The rows of a batch that were asked for, and the segment that holds it."""
+
     segment: Segment
     entry: BatchEntry
     rows: pa.RecordBatch
-
-    def above(self, offset: int) -> Batch:
-        """Return the batch without the rows below an offset."""
-        return self._replace(rows=self.rows.slice(max(0, offset - self.entry.first_offset)))
 
 
 def partition_of(space: str, partitions: int) -> int:
@@ -96,20 +94,18 @@ class JournalReader:
     # -- by offset --------------------------------------------------------------------------------
 
     def batches(self, partition: int, start: int = 0, end: int | None = None) -> Iterator[Batch]:
-        """Yield the batches that hold offsets from ``start`` up to but not including ``end``, in order."""
-        begin = start
+        """Yield the rows from the offset ``start`` up to but not including ``end``, batch by batch and in order."""
         patience = _Patience()
         while True:
             try:
                 for batch in self._batches_now(partition, start, end):
-                    yield batch if start == begin else batch.above(start)
+                    yield batch
                     start = batch.entry.last_offset + 1
                     patience.renew()
                 return
             except FileNotFoundError as gone:
                 # A segment was sealed meanwhile, so that its records are in another file now.
-                if patience.is_over():
-                    raise CorruptJournal(self.directory(partition), start, f"a file is missing: {gone}") from None
+                patience.wait_or_raise(CorruptJournal(self.directory(partition), start, f"a file is missing: {gone}"))
 
     def _batches_now(self, partition: int, start: int, end: int | None) -> Iterator[Batch]:
         expected: int | None = None
@@ -126,7 +122,10 @@ class JournalReader:
                 with self._fs.open_input_file(segment.data_path) as source:
                     schema = schema_of(source, segment, segment.batches[0])
                     for entry in wanted:
-                        yield Batch(segment, entry, read_batch(source, segment, entry, schema))
+                        rows = read_batch(source, segment, entry, schema)
+                        skipped = max(0, start - entry.first_offset)
+                        count = (rows.num_rows if end is None else end - entry.first_offset) - skipped
+                        yield Batch(segment, entry, rows.slice(skipped, count))
             if segment.flaw is not None and (end is None or segment.next_offset < end):
                 raise segment.damage()
 
@@ -137,8 +136,7 @@ class JournalReader:
         look up the reader sets of frames."""
         for batch in self.batches(partition, start, end):
             for entry in decode(batch.rows):
-                if entry.offset >= start and (end is None or entry.offset < end):
-                    yield self._with_readers(entry) if with_readers else entry
+                yield self._with_readers(entry) if with_readers else entry
 
     def _segments_from(self, partition: int, start: int) -> list[Segment]:
         segments = self.segments(partition)
@@ -169,21 +167,16 @@ class JournalReader:
                 for segment, rows in self._rows_above(space, reached):
                     for entry in decode(rows):
                         if entry.record.seq != reached + 1 and (reached or not is_first):
-                            raise _Hole(segment, entry)
+                            what = f"seq {reached + 1} of {space!r} is missing"
+                            raise _Hole(segment.data_path, entry.offset, what)
                         reached, is_first = entry.record.seq, False
                         patience.renew()
                         yield self._with_readers(entry) if with_readers else entry
                 return
-            except FileNotFoundError as gone:
+            except (FileNotFoundError, _Hole) as flaw:
+                # A segment may have been sealed or pruned since the directory was listed.
                 self._refuse_pruned(space, reached)
-                if patience.is_over():
-                    raise self._missing(space, gone) from None
-            except _Hole as hole:
-                self._refuse_pruned(space, reached)
-                # A segment may have been sealed while the directory was listed.
-                if patience.is_over():
-                    what = f"seq {reached + 1} of {space!r} is missing"
-                    raise CorruptJournal(hole.segment.data_path, hole.entry.offset, what) from None
+                patience.wait_or_raise(flaw if isinstance(flaw, _Hole) else self._missing(space, flaw))
 
     def _missing(self, space: str, gone: FileNotFoundError) -> CorruptJournal:
         return CorruptJournal(self.directory(self.partition_of(space)), 0, f"a file is missing: {gone}")
@@ -199,7 +192,7 @@ class JournalReader:
                 continue  # the journal is being pruned
             if oldest is not None and oldest.part.first_seq > after + 1:
                 raise PositionGone(
-                    f"seq {after + 1} of {space!r} was pruned: the log goes on at {oldest.part.first_seq}"
+                    f"seq {after + 1} of {space!r} was pruned: the log begins at {oldest.part.first_seq}"
                 )
             return
 
@@ -216,16 +209,6 @@ class JournalReader:
             return int(pc.max(rows.column("seq").filter(earlier)).as_py())
 
         return self._find_patiently(space, find)
-
-    def follow(self, space: str, after: int = 0, *, poll: float = 0.1) -> Iterator[Entry | None]:
-        """Yield the records above ``after``, and then those that are written from now on. Yields None whenever there is
-        nothing new, so that the caller can stop."""
-        while True:
-            for entry in self.read(space, after):
-                after = entry.record.seq
-                yield entry
-            yield None
-            time.sleep(poll)
 
     def start_of(self, space: str, after: int) -> int:
         """Return an offset that has no record of a space above a position before it. 0 is the beginning."""
@@ -247,8 +230,7 @@ class JournalReader:
             try:
                 return find()
             except FileNotFoundError as gone:
-                if patience.is_over():
-                    raise self._missing(space, gone) from None
+                patience.wait_or_raise(self._missing(space, gone))
 
     def _rows_above(self, space: str, seq: int) -> Iterator[tuple[Segment, pa.RecordBatch]]:
         """Yield the rows of a space above a position, batch by batch. Each file is opened once."""
@@ -268,9 +250,7 @@ class JournalReader:
         return rows.filter(wanted)
 
     def _of(self, space: str) -> Positions:
-        return self.positions(self.partition_of(space))
-
-    def positions(self, partition: int) -> Positions:
+        partition = self.partition_of(space)
         found = self._positions.get(partition)
         if found is None:
             made = Positions(
@@ -305,17 +285,13 @@ class _Patience:
     def renew(self) -> None:
         self._attempts = 0
 
-    def is_over(self) -> bool:
-        """Whether to give up. Otherwise this has paused, and it is time to try again."""
+    def wait_or_raise(self, error: CorruptJournal) -> None:
+        """Pause before the next attempt. After too many attempts in a row, raise the error instead."""
         time.sleep(_PAUSE_SECONDS * self._attempts)
         self._attempts += 1
-        return self._attempts > ATTEMPTS
+        if self._attempts > ATTEMPTS:
+            raise error from None
 
 
-class _Hole(Exception):
-    """The record before this one is missing."""
-
-    def __init__(self, segment: Segment, entry: Entry) -> None:
-        super().__init__(entry.record.seq)
-        self.segment = segment
-        self.entry = entry
+class _Hole(CorruptJournal):
+    """A record is missing before one that was read."""

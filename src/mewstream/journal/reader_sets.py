@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from mewstream.journal.checked import encode_checked, parse_checked
+from mewstream.journal.checked import CheckedFile
 from mewstream.journal.errors import CorruptJournal, PositionGone
 from mewstream.journal.interface import Entry
 from mewstream.journal.schema import decode
@@ -44,25 +44,17 @@ def set_made_by(record: Record) -> tuple[str, Readers] | None:
     return None
 
 
-class SetsInForce(msgspec.Struct):
+class SetsInForce(CheckedFile):
     """The reader sets in force at one offset of a partition. ``sets`` has, for each space and stream, the ``seq`` of
     the record that made the set, and the readers."""
 
     journal: str
     offset: int
-    sets: dict[str, dict[str, tuple[int, Readers]]] = {}
+    sets: dict[str, dict[str, tuple[int, Readers]]] = msgspec.field(default_factory=dict)
 
     @staticmethod
     def file_name(offset: int) -> str:
         return f"readers-{offset:020d}.json"
-
-    def encode(self) -> bytes:
-        return encode_checked(self)
-
-    @classmethod
-    def parse(cls, data: bytes) -> SetsInForce:
-        """Raises :class:`ValueError` if the file is damaged or is something else."""
-        return parse_checked(data, cls)
 
     def apply(self, entry: Entry) -> None:
         """Apply one of the records that :func:`changes_in` yields."""

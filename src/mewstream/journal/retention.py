@@ -6,7 +6,6 @@ none that a named consumer has not read.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -84,28 +83,21 @@ def plan_pruning(
     reader = JournalReader(root)
     named = consumers(root)
     sizes: dict[str, int] = {}
-    by_partition: dict[int, list[Segment]] = {}
+    oldest_first: list[tuple[int, int, Segment]] = []
     for number in range(partitions):
-        by_partition[number] = reader.segments(number)
-        for segment in by_partition[number]:
-            sizes[segment.data_path] = _size(segment)
+        segments = reader.segments(number)
+        sizes |= {segment.data_path: _size(segment) for segment in segments}
+        last_ts = 0
+        for segment in segments[:-1]:
+            # The segments of a partition stay in order, even if the clock was set back.
+            last_ts = max(last_ts, segment.last_ts)
+            oldest_first.append((last_ts, number, segment))
+    oldest_first.sort(key=lambda item: item[:2])
     total = sum(sizes.values())
     plan = PrunePlan()
     held: dict[str, int] = {}
-    # The oldest segment of the whole journal comes first; within a partition they stay in order, even if the clock was
-    # set back.
-    queue = sorted(
-        (
-            (newest, number, segment)
-            for number, segments in by_partition.items()
-            for newest, segment in zip(
-                itertools.accumulate((each.last_ts for each in segments), max), segments[:-1], strict=False
-            )
-        ),
-        key=lambda item: (item[0], item[1], item[2].name.first_offset),
-    )
     stopped: set[int] = set()
-    for last_ts, number, segment in queue:
+    for last_ts, number, segment in oldest_first:
         too_old = retention.max_age > 0 and now - last_ts > retention.max_age * SECOND
         too_much = retention.max_bytes > 0 and total > retention.max_bytes
         if number in stopped or not (too_old or too_much):

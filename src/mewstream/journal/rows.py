@@ -10,6 +10,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -30,70 +31,40 @@ MAX_RECORD_BYTES = 256 << 20
 _KEPT_BYTES = 256 << 10
 
 
+@dataclass(slots=True)
 class _FrameRun:
     """Consecutive raw frames of one space, in the parts in which they were appended: one frame, or a block."""
 
-    __slots__ = ("data", "epoch", "parts", "sizes", "space")
-
-    def __init__(self, space: str, epoch: str) -> None:
-        self.space = space
-        self.epoch = epoch
-        self.parts: list[Frame | FrameBlock] = []
-        self.sizes: list[int] = []
-        """How many frames each part has."""
-        self.data: list[bytes] = []
-
-    @property
-    def count(self) -> int:
-        return len(self.data)
-
-    @property
-    def last_ts(self) -> int:
-        return self.parts[-1].ts
-
-    def encode(self, first_offset: int) -> pa.RecordBatch:
-        return _encode_frames(first_offset, self)
+    space: str
+    epoch: str
+    parts: list[Frame | FrameBlock] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    """How many frames each part has."""
+    data: list[bytes] = field(default_factory=list)
 
 
+@dataclass(slots=True)
 class _RecordRun:
     """Consecutive other records of one space with their details. A detail is encoded when its record is appended, so
     that a record that cannot be written is refused before it takes effect."""
 
-    __slots__ = ("details", "epoch", "records", "space")
-
-    def __init__(self, space: str, epoch: str) -> None:
-        self.space = space
-        self.epoch = epoch
-        self.records: list[Record] = []
-        self.details: list[str | None] = []
-
-    @property
-    def count(self) -> int:
-        return len(self.records)
-
-    @property
-    def last_ts(self) -> int:
-        return self.records[-1].ts
-
-    def encode(self, first_offset: int) -> pa.RecordBatch:
-        rows = [
-            _row(first_offset + place, self.space, self.epoch, record, detail)
-            for place, (record, detail) in enumerate(zip(self.records, self.details, strict=True))
-        ]
-        columns = [pa.array(column, type) for column, type in zip(zip(*rows, strict=True), _TYPES, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    space: str
+    epoch: str
+    records: list[Record] = field(default_factory=list)
+    details: list[str | None] = field(default_factory=list)
 
 
 class Rows:
     """The records of a future batch."""
 
-    __slots__ = ("_runs", "count", "size")
+    __slots__ = ("_runs", "count", "last_ts", "size")
 
     def __init__(self) -> None:
         self._runs: list[_FrameRun | _RecordRun] = []
         self.count = 0
         self.size = 0
         """The approximate bytes."""
+        self.last_ts = 0
 
     def append(self, space: str, epoch: str, record: Record | FrameBlock) -> int:
         """Add a record, or a block of frames. Returns the bytes of its detail and its data. Raises
@@ -117,6 +88,7 @@ class Rows:
             size += count * (sum(map(len, record.readers)) + 3 * len(record.readers))
         self.count += count
         self.size += size + count * _ROW_BYTES
+        self.last_ts = record.ts
         return size
 
     def _append_record(self, space: str, epoch: str, record: Record) -> int:
@@ -132,40 +104,40 @@ class Rows:
         run.details.append(detail)
         self.count += 1
         self.size += _ROW_BYTES + size
+        self.last_ts = record.ts
         return size
-
-    @property
-    def last_ts(self) -> int:
-        return self._runs[-1].last_ts
 
     def encode(self, first_offset: int) -> pa.RecordBatch:
         """Return the batch, with offsets that count up from ``first_offset``."""
         batches = []
         for run in self._runs:
-            batches.append(run.encode(first_offset))
-            first_offset += run.count
+            if isinstance(run, _FrameRun):
+                batches.append(_encode_frames(first_offset, run))
+            else:
+                batches.append(_encode_records(first_offset, run))
+            first_offset += batches[-1].num_rows
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def parts_of(record: Record | FrameBlock, most: int) -> Sequence[Record | FrameBlock]:
-    """Return a record, or a block in parts of about ``most`` bytes if each of its frames repeats a reader set: the rows
-    of a few thousand frames with a large set are more than a column of Arrow can hold."""
-    if not isinstance(record, FrameBlock) or record.readers is None or record.readers_seq is not None:
-        return (record,)
-    readers = sum(map(len, record.readers)) + 3 * len(record.readers)
-    size = sum(map(len, record.data)) + len(record) * (_ROW_BYTES + readers)
-    step = max(1, len(record) * most // size)
+def split(block: FrameBlock, most: int) -> Sequence[FrameBlock]:
+    """Return a block in parts of about ``most`` bytes if each of its frames repeats a reader set: the rows of a few
+    thousand frames with a large set are more than a column of Arrow can hold."""
+    if block.readers is None or block.readers_seq is not None:
+        return (block,)
+    readers = sum(map(len, block.readers)) + 3 * len(block.readers)
+    size = sum(map(len, block.data)) + len(block) * (_ROW_BYTES + readers)
+    step = max(1, len(block) * most // size)
     return [
         msgspec.structs.replace(
-            record, seq=record.seq + start, stream_seq=record.stream_seq + start, data=record.data[start : start + step]
+            block, seq=block.seq + start, stream_seq=block.stream_seq + start, data=block.data[start : start + step]
         )
-        for start in range(0, len(record), step)
+        for start in range(0, len(block), step)
     ]
 
 
 def _encode_frames(offset: int, run: _FrameRun) -> pa.RecordBatch:
     """The hot path: most columns of a run are a slice of a cached constant, or count up."""
-    parts, sizes, count = run.parts, run.sizes, run.count
+    parts, sizes, count = run.parts, run.sizes, len(run.data)
     text, integer = pa.string(), pa.int64()
     none, frame = _constant(None, integer, count), _constant("frame", text, count)
     columns = [
@@ -257,6 +229,15 @@ def _counting(count: int) -> pa.Array:
 def _cached_size(count: int) -> int:
     """Return a power of two, so that only few sizes of cached columns are made and slices of them are used."""
     return max(1024, 1 << (count - 1).bit_length())
+
+
+def _encode_records(offset: int, run: _RecordRun) -> pa.RecordBatch:
+    rows = [
+        _row(offset + place, run.space, run.epoch, record, detail)
+        for place, (record, detail) in enumerate(zip(run.records, run.details, strict=True))
+    ]
+    columns = [pa.array(column, type) for column, type in zip(zip(*rows, strict=True), _TYPES, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _row(offset: int, space: str, epoch: str, record: Record, detail: str | None) -> tuple[Any, ...]:

@@ -13,34 +13,8 @@ import msgspec
 import pyarrow as pa
 
 from mewstream.journal.interface import Entry
-from mewstream.protocol import kinds
-from mewstream.protocol.records import (
-    AnyRecord,
-    CapabilitiesGranted,
-    CapabilitiesRevoked,
-    ClockJumped,
-    EnvelopeAccepted,
-    Frame,
-    FramesDropped,
-    Invited,
-    Joined,
-    Left,
-    OwnershipTransferred,
-    Paused,
-    ReadGranted,
-    ReadRevoked,
-    Record,
-    Refused,
-    ShutDown,
-    SpaceStarted,
-    StreamEnded,
-    StreamOpened,
-    StreamStarted,
-    Suspended,
-    Unpaused,
-    WriteGranted,
-    WriteRevoked,
-)
+from mewstream.protocol import kinds, records
+from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
 
 SCHEMA_VERSION = 2
 """Version 1 had no ``readers_seq``: each frame repeated its whole reader set in ``detail``."""
@@ -102,7 +76,7 @@ class _EnvelopeDetail(msgspec.Struct):
 _encode_json = msgspec.json.Encoder().encode
 _decode_frame_detail = msgspec.json.Decoder(_FrameDetail).decode
 _decode_envelope_detail = msgspec.json.Decoder(_EnvelopeDetail).decode
-_decode_record = msgspec.json.Decoder(AnyRecord).decode
+_decode_record = msgspec.json.Decoder(records.AnyRecord).decode
 
 
 class Described(NamedTuple):
@@ -118,29 +92,29 @@ class Described(NamedTuple):
 _ENDINGS = {"closed": kinds.STREAM_CLOSE, "completed": kinds.STREAM_COMPLETE, "failed": kinds.STREAM_ERROR}
 
 _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
-    SpaceStarted: lambda r: Described(sender=kinds.GATEWAY),
-    ClockJumped: lambda r: Described(sender=kinds.GATEWAY),
-    Joined: lambda r: Described(kinds.PRESENCE, r.participant),
-    Left: lambda r: Described(kinds.PRESENCE, r.participant),
-    Suspended: lambda r: Described(None, r.participant),
-    Refused: lambda r: Described(r.kind or None, r.sender, None, r.stream_id, r.code),
-    CapabilitiesGranted: lambda r: Described(kinds.CAPABILITY_GRANT, r.by, r.participant),
-    CapabilitiesRevoked: lambda r: Described(kinds.CAPABILITY_REVOKE, r.by, r.participant),
-    Invited: lambda r: Described(kinds.PRESENCE, r.by, r.participant),
-    Paused: lambda r: Described(kinds.PAUSE, r.by, r.participant),
-    Unpaused: lambda r: Described(kinds.RESUME, r.by, r.participant),
-    ShutDown: lambda r: Described(kinds.SHUTDOWN, r.by, r.participant),
-    StreamOpened: lambda r: Described(
+    records.SpaceStarted: lambda r: Described(sender=kinds.GATEWAY),
+    records.ClockJumped: lambda r: Described(sender=kinds.GATEWAY),
+    records.Joined: lambda r: Described(kinds.PRESENCE, r.participant),
+    records.Left: lambda r: Described(kinds.PRESENCE, r.participant),
+    records.Suspended: lambda r: Described(None, r.participant),
+    records.Refused: lambda r: Described(r.kind or None, r.sender, None, r.stream_id, r.code),
+    records.CapabilitiesGranted: lambda r: Described(kinds.CAPABILITY_GRANT, r.by, r.participant),
+    records.CapabilitiesRevoked: lambda r: Described(kinds.CAPABILITY_REVOKE, r.by, r.participant),
+    records.Invited: lambda r: Described(kinds.PRESENCE, r.by, r.participant),
+    records.Paused: lambda r: Described(kinds.PAUSE, r.by, r.participant),
+    records.Unpaused: lambda r: Described(kinds.RESUME, r.by, r.participant),
+    records.ShutDown: lambda r: Described(kinds.SHUTDOWN, r.by, r.participant),
+    records.StreamOpened: lambda r: Described(
         kinds.STREAM_OPEN if r.status == "live" else kinds.STREAM_READY, r.owner, None, r.stream_id
     ),
-    StreamStarted: lambda r: Described(kinds.STREAM_START, r.by, None, r.stream_id),
-    StreamEnded: lambda r: Described(_ENDINGS.get(r.how), r.by, None, r.stream_id),
-    WriteGranted: lambda r: Described(kinds.WRITE_GRANTED, r.by, r.participant, r.stream_id),
-    WriteRevoked: lambda r: Described(kinds.WRITE_REVOKED, r.by, r.participant, r.stream_id),
-    OwnershipTransferred: lambda r: Described(kinds.OWNERSHIP_TRANSFERRED, r.by, r.new_owner, r.stream_id),
-    ReadGranted: lambda r: Described(kinds.READ_GRANTED, r.by, r.participant, r.stream_id),
-    ReadRevoked: lambda r: Described(kinds.READ_REVOKED, r.by, r.participant, r.stream_id),
-    FramesDropped: lambda r: Described(kinds.NOTICE, kinds.GATEWAY, r.participant, r.stream_id),
+    records.StreamStarted: lambda r: Described(kinds.STREAM_START, r.by, None, r.stream_id),
+    records.StreamEnded: lambda r: Described(_ENDINGS.get(r.how), r.by, None, r.stream_id),
+    records.WriteGranted: lambda r: Described(kinds.WRITE_GRANTED, r.by, r.participant, r.stream_id),
+    records.WriteRevoked: lambda r: Described(kinds.WRITE_REVOKED, r.by, r.participant, r.stream_id),
+    records.OwnershipTransferred: lambda r: Described(kinds.OWNERSHIP_TRANSFERRED, r.by, r.new_owner, r.stream_id),
+    records.ReadGranted: lambda r: Described(kinds.READ_GRANTED, r.by, r.participant, r.stream_id),
+    records.ReadRevoked: lambda r: Described(kinds.READ_REVOKED, r.by, r.participant, r.stream_id),
+    records.FramesDropped: lambda r: Described(kinds.NOTICE, kinds.GATEWAY, r.participant, r.stream_id),
 }
 
 

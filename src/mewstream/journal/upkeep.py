@@ -15,7 +15,7 @@ PRUNE_SECONDS = 60.0
 
 
 class SnapshotSchedule:
-    """Takes a snapshot of a partition after every so many records.
+    """Takes a snapshot of a partition whenever ``every`` records were committed since the last one.
 
     The states are encoded on the event loop, between two records, and saved in a thread as soon as all records that
     they include are committed: a snapshot must never be ahead of its log.
@@ -48,7 +48,8 @@ class SnapshotSchedule:
             self._offsets[partition] = committed
             # Not now: a record may have been appended that its space has yet to apply.
             self._loop.call_soon(self._take, partition)
-        self._save_if_committed(partition)
+        if partition in self._prepared:
+            self._save_if_committed(partition)
 
     def _take(self, partition: int) -> None:
         if self._is_closed:
@@ -56,12 +57,12 @@ class SnapshotSchedule:
         self._offsets[partition] = self._writers[partition].end_offset
         try:
             self._prepared[partition] = self._store.prepare_snapshot(partition, self._states())
+            self._save_if_committed(partition)
         except Exception:
             log.exception("could not take a snapshot")
-        self._save_if_committed(partition)
 
     def _save_if_committed(self, partition: int) -> None:
-        if partition in self._prepared and self._writers[partition].committed_offset >= self._offsets[partition]:
+        if self._writers[partition].committed_offset >= self._offsets[partition]:
             self._thread.run("write a snapshot", self._prepared.pop(partition))
 
     def close(self) -> None:

@@ -20,17 +20,16 @@ from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.identity import IDENTITY_FILE, Identity
 from mewstream.journal.interface import Entry
 from mewstream.journal.listing import list_once, list_segments, open_segment
-from mewstream.journal.local import newest_snapshot, read_snapshot, snapshot_files
+from mewstream.journal.local import newest_snapshot, read_snapshot, snapshot_files, snapshot_name
 from mewstream.journal.positions import SegmentSpaces
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce, changes_in
 from mewstream.journal.retention import consumers
-from mewstream.journal.segments import BatchEntry, Segment, SegmentName, parse_index, read_batch, schema_of
+from mewstream.journal.segments import BatchEntry, Segment, SegmentName, read_batch, read_segment, schema_of
 
 _LOCAL = fs.LocalFileSystem()
 _PARTITION = re.compile(r"p(\d+)\Z")
 _SEGMENT_FILE = re.compile(r"(\d{20})(\.sealed)?\.(arrow|index|spaces)\Z")
-_SNAPSHOT_OFFSET = re.compile(r"snapshot-(\d{20})\.json\Z")
 
 
 class Problem(NamedTuple):
@@ -75,7 +74,7 @@ class Verification:
     def __init__(self, root: Path, *, advance: Callable[[int], None] = lambda size: None) -> None:
         self._root = root
         self._reader = JournalReader(root)
-        self._advance = advance
+        self.advance = advance
         self.journal = ""
         self.partitions = self.segments = self.records = self.erased = self.snapshots = 0
         self.spaces: dict[str, LastRecord] = {}
@@ -108,20 +107,16 @@ class Verification:
         directory = self._root / f"p{number}"
         snapshots: list[_Snapshot] = []
         # Before the segments, so that no snapshot can be ahead of them.
-        for item in self._read_snapshots(number, identity):
-            if isinstance(item, Problem):
-                yield item
-            else:
-                snapshots.append(item)
+        yield from self._read_snapshots(number, identity, snapshots)
         pruned = 0
 
         def begins_at() -> int:
             nonlocal pruned
-            pruned = self._pruned(number)
+            pruned = self.begins_at(number)
             return pruned
 
         segments = list_segments(_LOCAL, str(directory), begins_at)
-        yield from self._left_from_pruning(number, directory)
+        yield from _left_from_pruning(directory, self.begins_at(number))
         yield from _lasting_strays(directory)
         if not segments:
             yield Problem("every segment is missing", str(directory), pruned)
@@ -154,28 +149,17 @@ class Verification:
             what = f"no sound snapshot from {pruned} on, where the journal begins: a start cannot know the state"
             yield Problem(what, str(directory))
 
-    def _left_from_pruning(self, number: int, directory: Path) -> Iterator[Problem]:
-        begins_at = self._pruned(number)
-        for segment in list_once(_LOCAL, str(directory)):
-            if segment.name.first_offset < begins_at and segment.next_offset <= begins_at and segment.batches:
-                what = f"left from pruning, which ended before {begins_at}: the next start removes it"
-                yield Problem(what, segment.data_path, segment.name.first_offset, is_note=True)
-
-    def _pruned(self, number: int) -> int:
+    def begins_at(self, number: int) -> int:
+        """Return the first offset of a partition that was not pruned, or 0 if that is not known."""
         try:
             return self._reader.identity().pruned.get(number, 0)
         except JournalError:
             return 0
 
-    def was_pruned(self, number: int, segment: Segment) -> bool:
-        return segment.name.first_offset < self._pruned(number)
-
-    def advance(self, size: int) -> None:
-        self._advance(size)
-
     # -- snapshots and consumers ------------------------------------------------------------------
 
-    def _read_snapshots(self, number: int, identity: Identity | None) -> Iterator[_Snapshot | Problem]:
+    def _read_snapshots(self, number: int, identity: Identity | None, found: list[_Snapshot]) -> Iterator[Problem]:
+        """Add the sound snapshots of a partition to ``found``."""
         for file in snapshot_files(self._root / f"p{number}"):
             self.snapshots += 1
             try:
@@ -186,15 +170,14 @@ class Verification:
                 if identity is not None:
                     yield Problem(str(flaw), str(file))
                 continue
-            match = _SNAPSHOT_OFFSET.match(file.name)
-            if match is None or int(match[1]) != offset:
+            if file.name != snapshot_name(offset):
                 yield Problem("its name does not fit its content", str(file), offset)
                 continue
             for space in states:
                 if partition_of(space, self.partitions) != number:
                     yield Problem(f"does not belong into partition {number}", str(file), offset, space)
             spaces = {space: (state.seq, state.ts) for space, state in states.items()}
-            yield _Snapshot(str(file), offset, spaces)
+            found.append(_Snapshot(str(file), offset, spaces))
 
     def _end(self, number: int) -> int:
         segments = list_segments(_LOCAL, self._reader.directory(number))
@@ -235,7 +218,7 @@ class _Walk:
         opened = open_segment(_LOCAL, segment)
         if opened is None:
             self.has_holes = True
-            if self._whole.was_pruned(self._number, segment):
+            if segment.name.first_offset < self._whole.begins_at(self._number):
                 # The partition begins after this segment now.
                 self._last.clear()
                 self._pruned = max(self._pruned, segment.next_offset)
@@ -375,6 +358,13 @@ def _compare_spaces(segment: Segment, spaces: SegmentSpaces) -> Iterator[Problem
         yield Problem("does not say what the segment holds", str(path), segment.name.first_offset)
 
 
+def _left_from_pruning(directory: Path, begins_at: int) -> Iterator[Problem]:
+    for segment in list_once(_LOCAL, str(directory)):
+        if segment.name.first_offset < begins_at and segment.next_offset <= begins_at and segment.batches:
+            what = f"left from pruning, which ended before {begins_at}: the next start removes it"
+            yield Problem(what, segment.data_path, segment.name.first_offset, is_note=True)
+
+
 def _lasting_strays(directory: Path) -> list[Problem]:
     """Return the problems that do not go away by themselves: a segment may be sealed or pruned meanwhile."""
     for pause in (0.0, 0.01, 0.05):
@@ -409,17 +399,11 @@ def _strays(directory: Path) -> Iterator[Problem]:
 
 def _both_forms(directory: Path, first: int, path: str) -> Iterator[Problem]:
     """Check a segment that exists in both forms: a crash came after it was sealed and before the other was removed."""
-    ends = []
-    for sealed in (False, True):
-        try:
-            batches, _ = parse_index((directory / SegmentName(first, sealed).index_file).read_bytes())
-        except FileNotFoundError:
-            batches = []  # being removed
-        ends.append(batches[-1].last_offset if batches else -1)
-    if ends[0] > ends[1]:
-        what = f"is there in its sealed form too, which ends at {ends[1]} and not at {ends[0]}"
-        yield Problem(what, path, first)
-    elif ends[0] >= 0:
+    unsealed, sealed = (read_segment(_LOCAL, str(directory), SegmentName(first, form)) for form in (False, True))
+    if unsealed.next_offset > sealed.next_offset:
+        ends = f"{sealed.next_offset - 1} and not at {unsealed.next_offset - 1}"
+        yield Problem(f"is there in its sealed form too, which ends at {ends}", path, first)
+    elif unsealed.batches:  # otherwise it is being removed
         what = "is there in its sealed form too, which counts: the next start removes this one"
         yield Problem(what, path, first, is_note=True)
 

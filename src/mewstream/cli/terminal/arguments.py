@@ -42,7 +42,7 @@ class Argument:
 
 
 def values(arguments: tuple[Argument, ...], text: str, usage: str) -> list[str | None]:
-    """The value of each argument; None for an optional one that was not given. Raises InvalidInput."""
+    """Return the value of each argument; None for an optional one that was not given. Raises InvalidInput."""
     found: list[str | None] = []
     for argument in arguments:
         text = text.strip()
@@ -72,7 +72,7 @@ def _first_word(text: str) -> tuple[str, str]:
 
 
 def last_word(text: str) -> tuple[list[str], str]:
-    """The words before the last one, and the last one as typed so far, including its opening quote."""
+    """Return the words before the last one, and the last one as typed so far, including its opening quote."""
     before: list[str] = []
     while True:
         text = text.lstrip()
@@ -86,7 +86,7 @@ def last_word(text: str) -> tuple[list[str], str]:
 
 
 def quoted(name: str) -> str:
-    """A name as it must be typed: in quotes if necessary."""
+    """Return a name as it must be typed: in quotes if necessary."""
     if not any(each.isspace() for each in name) and name[:1] not in (*_QUOTES, ""):
         return name
     quote = _QUOTES[1] if _QUOTES[0] in name else _QUOTES[0]

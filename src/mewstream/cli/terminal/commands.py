@@ -10,8 +10,8 @@ import msgspec
 
 from mewstream.cli.terminal.arguments import Argument, InvalidInput, values
 from mewstream.cli.terminal.details import detail_lines, people_lines, stream_lines, tool_lines
+from mewstream.cli.terminal.event_formatter import stamped
 from mewstream.cli.terminal.lines import Line, as_json, short
-from mewstream.cli.terminal.narrator import stamped
 from mewstream.cli.terminal.session import Session
 
 Run = Callable[..., Awaitable[None]]
@@ -193,7 +193,7 @@ async def _call(session: Session, who: str, tool: str, arguments: str | None) ->
 
 async def _proposals(session: Session) -> None:
     for number, proposal in session.proposals.open.items():
-        line = session.narrator.line(proposal, number=number)
+        line = session.formatter.line(proposal, number=number)
         if line is not None:
             session.show(line)
     if not session.proposals.open:
@@ -219,7 +219,7 @@ def _note(text: str) -> Line:
 
 
 def _result(result: Any, *, of: str) -> list[Line]:
-    """The answer of a tool: its texts, or the JSON if it has other content."""
+    """Return the answer of a tool: its texts, or the JSON if it has other content."""
     content = result.get("content") if isinstance(result, dict) else None
     texts: list[str] = []
     if isinstance(content, list) and all(isinstance(each, dict) and each.get("type") == "text" for each in content):

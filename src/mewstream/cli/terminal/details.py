@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from mewstream.cli.terminal.event_formatter import named, summary, terms
 from mewstream.cli.terminal.lines import Line, as_json, listed, short
-from mewstream.cli.terminal.narrator import named, summary, terms
 from mewstream.client.space import Space
 from mewstream.client.stream import Stream
 

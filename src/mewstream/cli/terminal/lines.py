@@ -45,12 +45,12 @@ def short(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def as_json(value: Any) -> str:
-    """A decoded JSON value as JSON again."""
+    """Return a decoded JSON value as JSON again."""
     return msgspec.json.encode(value).decode()
 
 
 def as_text(data: bytes, *, is_text: bool) -> str:
-    """The data of a frame: shortened text, or the first bytes."""
+    """Return the data of a frame: shortened text, or the first bytes."""
     if is_text:
         return short(data.decode(errors="replace"))
     more = "..." if len(data) > _BYTES_SHOWN else ""

@@ -38,7 +38,7 @@ class Proposals:
         return self.settle(proposal) if found is not None and found.sender == by else None
 
     def number_of_another(self, proposal: str, than: str) -> int | None:
-        """The number of an open proposal, if it was not made by ``than``."""
+        """Return the number of an open proposal, if it was not made by ``than``."""
         found = self._find(proposal)
         return self._numbers[proposal] if found is not None and found.sender != than else None
 

@@ -1,4 +1,4 @@
-"""The state of a terminal in a space: what the commands work on, and which events are shown."""
+"""An interactive session in a space: what the typed commands work on, and which events and frames are shown."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from mewstream.cli.terminal.arguments import InvalidInput
+from mewstream.cli.terminal.event_formatter import EventFormatter, stamped
 from mewstream.cli.terminal.lines import Line, listed
-from mewstream.cli.terminal.narrator import Narrator, stamped
 from mewstream.cli.terminal.proposals import Proposals
 from mewstream.cli.terminal.screen import Screen
 from mewstream.client import events
@@ -23,10 +23,12 @@ FRAMES_EVERY = 0.05
 
 
 class Session:
+    """A participant's interactive session in a space."""
+
     def __init__(self, space: Space, screen: Screen, *, shows_all: bool = False) -> None:
         self.space = space
         self.screen = screen
-        self.narrator = Narrator(space.participant, has_asked=space.has_sent, shows_all=shows_all)
+        self.formatter = EventFormatter(space.participant, has_asked=space.has_sent, shows_all=shows_all)
         self.proposals = Proposals()
         self.tools: dict[str, list[str]] = {}
         """The tools of each participant that was asked for them, by participant."""
@@ -58,14 +60,14 @@ class Session:
         return found
 
     def stream_names(self) -> Iterable[str]:
-        """The ids and aliases of all open streams."""
+        """Return the ids and aliases of all open streams."""
         for stream in self.space.streams.values():
             yield stream.id
             if stream.alias is not None:
                 yield stream.alias
 
     def people(self) -> Iterable[str]:
-        """The other participants."""
+        """Return the other participants."""
         return self.space.participants
 
     # -- watching streams -------------------------------------------------------------------------
@@ -100,7 +102,7 @@ class Session:
                 if self.screen.is_terminal and subscription.pending >= FRAMES_AT_A_TIME:
                     skipped += 1
                     continue
-                self.show(self.narrator.frame(frame, skipped=skipped))
+                self.show(self.formatter.frame(frame, skipped=skipped))
                 skipped = 0
                 if self.screen.is_terminal and not subscription.pending:
                     await asyncio.sleep(FRAMES_EVERY)
@@ -127,12 +129,13 @@ class Session:
         here, streams = listed(self.people()), ", ".join(self.space.streams) or "none"
         self.show(
             stamped(
-                *(("good", "joined as "), self.narrator.who(self.space.participant)),
+                *(("good", "joined as "), self.formatter.who(self.space.participant)),
                 *(("plain", f"; here: {here}; streams: {streams}"), ("dim", "; /help says what you can type")),
             )
         )
 
-    async def narrate(self, news: Events) -> None:
+    async def show_events(self, news: Events) -> None:
+        """Show all events until the connection has ended."""
         async for event in news:
             line = self._line(event)
             if line is not None:
@@ -142,8 +145,8 @@ class Session:
         if isinstance(event, events.ProposalWithdrawn):
             number = self.proposals.number_of_another(event.proposal, than=event.by)
             if number is not None:
-                return self.narrator.withdrawn_by_another(event.by, number)
-        return self.narrator.line(event, number=self._number_of(event))
+                return self.formatter.withdrawn_by_another(event.by, number)
+        return self.formatter.line(event, number=self._number_of(event))
 
     def _number_of(self, event: events.Event) -> int | None:
         match event:

@@ -24,7 +24,7 @@ _CONTROLS = {
 
 
 def stamped(*pieces: Piece, ts: str | None = None) -> Line:
-    """A line that begins with the time of day."""
+    """Return a line that begins with the time of day."""
     return [("time", f"{_local_time(ts)} "), *pieces]
 
 
@@ -36,7 +36,7 @@ def _local_time(ts: str | None) -> str:
     return moment.strftime("%H:%M:%S")
 
 
-class Narrator:
+class EventFormatter:
     """Describes events, and each operation only once unless ``shows_all`` is true.
 
     ``has_asked`` says whether the message with an id is a request of this terminal, whose answer is shown as the result
@@ -49,7 +49,7 @@ class Narrator:
         self._has_asked = has_asked
         self._shows_all = shows_all
         self._kicked: set[str] = set()
-        self._is_told_what_we_may = False
+        self._expects_own_change = False
 
     def who(self, name: str | None) -> Piece:
         if name == self._me:
@@ -57,7 +57,7 @@ class Narrator:
         return "who", name or "somebody"
 
     def line(self, event: events.Event, *, number: int | None = None) -> Line | None:
-        """The line for an event; None if another line says the same. ``number`` is the number of a proposal."""
+        """Return the line for an event; None if another line says the same. ``number`` is the number of a proposal."""
         if self._is_shown_otherwise(event) and not self._shows_all:
             return None
         pieces = self._pieces(event, number)
@@ -65,7 +65,7 @@ class Narrator:
         return stamped(*pieces, ts=ts) if pieces else None
 
     def _is_shown_otherwise(self, event: events.Event) -> bool:
-        """Whether another line, before or after this one, says the same."""
+        """Return whether another line, before or after this one, says the same."""
         match event:
             case events.Received(kind=kinds.KICK, message=message) if message is not None:
                 self._kicked.add(str(message.payload.get("participant_id")))
@@ -73,9 +73,9 @@ class Narrator:
                 self._kicked.discard(who)
                 return True
             case events.Received(kind=kinds.CAPABILITY_GRANT | kinds.CAPABILITY_REVOKE, message=message):
-                self._is_told_what_we_may = message is not None and message.payload.get("recipient") == self._me
-            case events.CapabilitiesChanged() if self._is_told_what_we_may:
-                self._is_told_what_we_may = False
+                self._expects_own_change = message is not None and message.payload.get("recipient") == self._me
+            case events.CapabilitiesChanged() if self._expects_own_change:
+                self._expects_own_change = False
                 return True
             case events.Requested(sender=self._me, message=message) if message is not None:
                 return self._has_asked(message.id)
@@ -210,7 +210,7 @@ class Narrator:
         return stamped(self.who(by), ("bad", f" cannot withdraw proposal {number} of another: it stays open"))
 
     def frame(self, frame: Frame, *, skipped: int = 0) -> Line:
-        """The line for a watched frame. ``skipped`` frames before it arrived too fast to be shown."""
+        """Return the line for a watched frame. ``skipped`` frames before it arrived too fast to be shown."""
         missing: Line = [("dim", f"[{skipped} more] ")] if skipped else []
         if frame.gap:
             missing.append(("warn", f"[{frame.gap} missing] "))
@@ -247,7 +247,7 @@ def named(id: str, stream: Stream) -> Line:
 
 
 def terms(conditions: dict[str, Any] | None) -> str:
-    """The conditions of a grant, in words."""
+    """Return the conditions of a grant, in words."""
     parts = []
     if conditions and conditions.get("expires_at"):
         parts.append(f"until {conditions['expires_at']}")
@@ -257,6 +257,6 @@ def terms(conditions: dict[str, Any] | None) -> str:
 
 
 def summary(capabilities: list[Any]) -> str:
-    """The kinds in a list of capabilities, without duplicates."""
+    """Return the kinds in a list of capabilities, without duplicates."""
     found = [str(each.get("kind", "?")) if isinstance(each, dict) else str(each) for each in capabilities]
     return short(", ".join(dict.fromkeys(found)) or "nothing", _PAYLOAD_CHARACTERS)

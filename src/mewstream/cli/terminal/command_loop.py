@@ -1,4 +1,4 @@
-"""Running the typed lines, while events are shown."""
+"""Reading typed lines and running them as commands, while events are shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 from mewstream.cli.terminal.commands import ParsedLine, parse_line
-from mewstream.cli.terminal.narrator import stamped
+from mewstream.cli.terminal.event_formatter import stamped
 from mewstream.cli.terminal.session import Session
 from mewstream.protocol.errors import MewError
 
@@ -15,7 +15,7 @@ from mewstream.protocol.errors import MewError
 GRACE_SECONDS = 2.0
 
 
-class Conversation:
+class CommandLoop:
     """Reads lines and runs them.
 
     On a terminal, the input line never blocks: commands run one after the other in the background, and those that wait
@@ -29,14 +29,14 @@ class Conversation:
         """Whether any typed line failed."""
 
     async def run(self) -> None:
-        """Run until the user leaves. Raises ConnectionClosed if the connection ends for good."""
+        """Run until the user leaves. Raises ConnectionClosed if the connection has ended and is not made again."""
         session = self._session
-        narrating = asyncio.create_task(session.narrate(session.space.events()))
+        showing = asyncio.create_task(session.show_events(session.space.events()))
         typing = asyncio.create_task(self._take_lines())
         leaving = asyncio.create_task(session.leaving.wait())
         session.greet()
         try:
-            ends: list[asyncio.Future[Any]] = [session.crash, typing, narrating, leaving]
+            ends: list[asyncio.Future[Any]] = [session.crash, typing, showing, leaving]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             # End the input line first, so that the last output is not mixed with it.
             await _end(typing)
@@ -47,10 +47,10 @@ class Conversation:
                 await asyncio.wait(list(self._running), timeout=GRACE_SECONDS)
             self.interrupt()
             await session.space.drain()
-            await asyncio.gather(narrating, session.finish_watching())
+            await asyncio.gather(showing, session.finish_watching())
         finally:
             session.stop_watching()
-            for task in (typing, narrating, leaving, *self._running):
+            for task in (typing, showing, leaving, *self._running):
                 await _end(task)
             await session.screen.finish()
 

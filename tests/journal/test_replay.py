@@ -1,4 +1,5 @@
-"""What participants read of the past: in proportion to what they are told, beside the loop, and while they are here."""
+"""A gateway reads the journal for its participants: little more than it sends them, in threads, and only while they are
+members."""
 
 from __future__ import annotations
 
@@ -6,8 +7,7 @@ import asyncio
 import contextlib
 import json
 import random
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,68 +19,17 @@ from making import (
     JournaledGateway,
     QuickFiles,
     journaled,
-    memory_directory,
     position,
     positioned_frame,
     segment_files,
 )
 
-from mewstream.gateway.replay_threads import Lane
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.retention import PrunePlan
 from support import Client, space_config
 
 QUICK = QuickFiles()
 CONFIG = space_config("ann", "bob", "cy", always_here=("pia", "quinn"))
-
-
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    with memory_directory() as directory:
-        yield directory
-
-
-# -- lanes ----------------------------------------------------------------------------------------
-
-
-async def test_one_read_of_each_at_a_time_and_so_many_of_all() -> None:
-    lane = Lane(asyncio.get_running_loop(), 2, "test")
-    lock = threading.Lock()
-    running: dict[str, int] = {}
-    most: dict[str, int] = {}
-    order: list[tuple[str, int]] = []
-    gate = threading.Semaphore(0)
-
-    def task(who: str, number: int) -> int:
-        with lock:
-            running[who] = running.get(who, 0) + 1
-            most[who] = max(most.get(who, 0), running[who])
-            most["all"] = max(most.get("all", 0), sum(running.values()))
-            order.append((who, number))
-        gate.acquire()
-        with lock:
-            running[who] -= 1
-        if number == 3:
-            raise RuntimeError("one that fails")
-        return number
-
-    greedy = [asyncio.create_task(lane.run(("s", "eve"), lambda n=n: task("eve", n))) for n in range(8)]  # type: ignore[misc]
-    await asyncio.sleep(0.05)
-    modest = [asyncio.create_task(lane.run(("s", who), lambda w=who: task(w, 0))) for who in ("ann", "bob")]  # type: ignore[misc]
-    await asyncio.sleep(0.05)
-    greedy[6].cancel()
-    for _ in range(20):
-        gate.release()
-    results = await asyncio.gather(*greedy, *modest, return_exceptions=True)
-    assert [type(each).__name__ if isinstance(each, BaseException) else each for each in results] == [
-        *(0, 1, 2, "RuntimeError", 4, 5, "CancelledError", 7),
-        *(0, 0),
-    ]
-    assert most == {"eve": 1, "ann": 1, "bob": 1, "all": 2}
-    assert {who for who, _ in order[:3]} == {"eve", "ann", "bob"}, "others wait behind all of one's"
-    assert [number for who, number in order if who == "eve"] == [0, 1, 2, 3, 4, 5, 7]
-    assert lane._turns == {}
-    lane.close()
 
 
 # -- over HTTP ------------------------------------------------------------------------------------

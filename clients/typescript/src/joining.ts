@@ -46,6 +46,7 @@ export class Connection {
       else if (data instanceof ArrayBuffer) this.#receiver?.message(new Uint8Array(data));
     };
     socket.onclose = ({ code, reason }: CloseEventLike) => this.#end(code, reason);
+    socket.onerror = (event: ErrorEventLike) => this.#end(ABNORMAL, string(event.message) ?? "");
   }
 
   /** How many bytes wait to be sent. */
@@ -85,6 +86,11 @@ interface CloseEventLike {
   readonly reason: string;
 }
 
+/** Browsers do not say what the error was. A close should follow it, but not every WebSocket does that. */
+interface ErrorEventLike {
+  readonly message?: unknown;
+}
+
 /**
  * Whether to reconnect after a close with this code. Not after a replacement, although the gateway would allow it: two
  * programs that share one name would take the place from each other for ever.
@@ -122,11 +128,11 @@ export async function join(
   try {
     await new Promise<void>((resolve, reject) => {
       let refused: RefusedError | undefined;
-      let failure = "";
       timer = setTimeout(() => reject(new ConnectError(`no welcome came within ${options.timeout} ms`)), options.timeout);
       socket.onopen = () => socket.send(message);
-      socket.onerror = (event: { message?: unknown }) => {
-        failure = string(event.message) ?? "";
+      socket.onerror = (event: ErrorEventLike) => {
+        const why = string(event.message);
+        reject(new ConnectError(`cannot connect to ${shown(options.url)}${why ? `: ${why}` : ""}`));
       };
       socket.onmessage = ({ data }: { data: unknown }) => {
         const received = typeof data === "string" ? parse(data) : undefined;
@@ -140,17 +146,13 @@ export async function join(
         resolve();
       };
       socket.onclose = ({ code, reason }: CloseEventLike) => {
-        const why = refused?.message || reason || failure;
-        if (code === ABNORMAL && !refused) {
-          reject(new ConnectError(`cannot connect to ${shown(options.url)}${why && `: ${why}`}`));
-          return;
-        }
-        const text = `the gateway did not let us in: ${why || `it closed the connection (${code})`}`;
+        const why = refused?.message || reason || `it closed the connection (${code})`;
+        const text = `the gateway did not let us in: ${why}`;
         reject(isRetried(code) ? new ConnectError(text) : new JoinRefusedError(text, refused?.code ?? code));
       };
     });
   } catch (error) {
-    socket.onopen = socket.onmessage = socket.onclose = null;
+    socket.onopen = socket.onmessage = socket.onclose = null; // an error still needs somebody who hears it
     socket.close();
     throw error;
   } finally {

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { createConnection, createServer } from "node:net";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -91,9 +92,14 @@ export class Gateway {
     rmSync(this.#directory, { recursive: true, force: true });
   }
 
-  /** Joins the space. */
-  join(participant, options = {}) {
-    return connect(this.url, { space: "demo", participant, token: tokenOf(participant), reconnect: QUICK, ...options });
+  /** Waits until it has ended. */
+  async stopped() {
+    if (this.#process.exitCode === null && this.#process.signalCode === null) await once(this.#process, "exit");
+  }
+
+  /** Joins the space, directly or by another `url`. */
+  join(participant, { url = this.url, ...options } = {}) {
+    return connect(url, { space: "demo", participant, token: tokenOf(participant), reconnect: QUICK, ...options });
   }
 }
 
@@ -175,4 +181,68 @@ export async function python(code) {
 
 export function read(path) {
   return readFileSync(join(ROOT, path), "utf8");
+}
+
+/** A network between a client and a gateway: it can be cut, and hold back what goes in either direction. */
+export class Network {
+  #server;
+  #port = 0;
+  #target;
+  #pairs = new Set();
+  /** Whether new connections are refused. */
+  isDown = false;
+
+  constructor(target) {
+    this.#target = target;
+    this.#server = createServer((client) => {
+      if (this.isDown) {
+        client.destroy();
+        return;
+      }
+      const gateway = createConnection(this.#target.port, "127.0.0.1");
+      const pair = { client, gateway };
+      this.#pairs.add(pair);
+      for (const [from, to] of [[client, gateway], [gateway, client]]) {
+        from.on("data", (chunk) => to.write(chunk));
+        from.on("error", () => undefined);
+        from.on("close", () => {
+          to.destroy();
+          this.#pairs.delete(pair);
+        });
+      }
+    });
+  }
+
+  async start() {
+    this.#server.listen(0, "127.0.0.1");
+    await once(this.#server, "listening");
+    this.#port = this.#server.address().port;
+    return this;
+  }
+
+  get url() {
+    return `ws://127.0.0.1:${this.#port}`;
+  }
+
+  /** Cuts all connections, without a close. */
+  cut() {
+    for (const { client, gateway } of this.#pairs) {
+      client.resetAndDestroy();
+      gateway.destroy();
+    }
+  }
+
+  /** Holds back what the client sends, or what the gateway does, until the connection is cut or it is released. */
+  hold(side) {
+    for (const pair of this.#pairs) pair[side].pause();
+  }
+
+  release(side) {
+    for (const pair of this.#pairs) pair[side].resume();
+  }
+
+  stop() {
+    this.cut();
+    this.#server.close();
+  }
 }

@@ -7,6 +7,7 @@ const decoder = new TextDecoder();
 const strictDecoder = new TextDecoder("utf-8", { fatal: true });
 
 const HASH = 0x23;
+const DIGITS = /^[0-9]+$/;
 
 /** What stands before the data of a raw frame: `#<stream>|<seq>|<writer>#`. */
 export interface Head {
@@ -109,8 +110,9 @@ export function headOf(message: string | Uint8Array): Head | undefined {
   const first = head.indexOf("|");
   const second = head.indexOf("|", first + 1);
   if (first < 1 || second < 0) return undefined;
-  const seq = Number(head.slice(first + 1, second));
-  return seq > 0 && Number.isSafeInteger(seq)
+  const digits = head.slice(first + 1, second);
+  const seq = Number(digits);
+  return DIGITS.test(digits) && Number.isSafeInteger(seq)
     ? { stream: head.slice(0, first), seq, writer: head.slice(second + 1), end: end + 1 }
     : undefined;
 }

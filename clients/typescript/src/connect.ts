@@ -1,11 +1,10 @@
-import { RequestTimeoutError } from "./errors.js";
+import { ConnectError, RequestTimeoutError } from "./errors.js";
 import type { Token } from "./joining.js";
 import { websocketUrl } from "./joining.js";
 import type { Backoff } from "./link.js";
 import { Session } from "./session.js";
 import { Space } from "./space.js";
 import type { WebSocketConstructor } from "./websocket.js";
-import { defaultWebSocket } from "./websocket.js";
 
 /** How to join a space. All times are in milliseconds. */
 export interface ConnectOptions {
@@ -36,24 +35,36 @@ export interface ConnectOptions {
  * connection, with {@link RequestTimeoutError} where a long list of streams does not come in time, and with whatever the
  * function for the token throws.
  */
-export async function connect(url: string, options: ConnectOptions = {}): Promise<Space> {
-  const { reconnect = true, requestTimeout = 30_000, heartbeat = 20_000 } = options;
-  const session = new Session(
-    {
+export type Connect = (url: string, options?: ConnectOptions) => Promise<Space>;
+
+/** The function that joins by the WebSocket of a platform. */
+export function connectBy(platform: () => WebSocketConstructor | undefined): Connect {
+  return async (url, options = {}) => {
+    const { reconnect = true, requestTimeout = 30_000, heartbeat = 20_000 } = options;
+    const WebSocket = options.WebSocket ?? platform();
+    if (!WebSocket) throw new ConnectError("this platform has no WebSocket: give one as the option WebSocket");
+    const join = {
       url: websocketUrl(url),
       space: options.space,
       participant: options.participant,
       token: options.token,
-      WebSocket: options.WebSocket ?? (await defaultWebSocket()),
+      WebSocket,
       timeout: options.connectTimeout ?? 10_000,
-    },
-    { backoff: reconnect === true ? {} : reconnect || undefined, requestTimeout, heartbeat },
-  );
-  await session.link.open();
+    };
+    const backoff = reconnect === true ? {} : reconnect || undefined;
+    const session = new Session(join, { backoff, requestTimeout, heartbeat });
+    await session.link.open();
+    await complete(session, requestTimeout);
+    return new Space(session);
+  };
+}
+
+/** Waits for the pages of what the welcome had no room for; usually there are none. */
+async function complete(session: Session, timeout: number): Promise<void> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<never>((_, reject) => {
-    const text = `the gateway did not list everything within ${requestTimeout} ms`;
-    timer = setTimeout(() => reject(new RequestTimeoutError(text)), requestTimeout);
+    const text = `the gateway did not list everything within ${timeout} ms`;
+    timer = setTimeout(() => reject(new RequestTimeoutError(text)), timeout);
   });
   try {
     await Promise.race([session.pages.complete(), late]);
@@ -64,5 +75,4 @@ export async function connect(url: string, options: ConnectOptions = {}): Promis
   } finally {
     clearTimeout(timer);
   }
-  return new Space(session);
 }

@@ -7,7 +7,6 @@ const decoder = new TextDecoder();
 const strictDecoder = new TextDecoder("utf-8", { fatal: true });
 
 const HASH = 0x23;
-const DIGITS = /^[0-9]+$/;
 
 /** What stands before the data of a raw frame: `#<stream>|<seq>|<writer>#`. */
 export interface Head {
@@ -104,17 +103,26 @@ export class Frame {
 
 /** The head of a raw frame; undefined where it is malformed. */
 export function headOf(message: string | Uint8Array): Head | undefined {
-  const end = typeof message === "string" ? message.indexOf("#", 1) : message.indexOf(HASH, 1);
-  if (end < 0) return undefined;
-  const head = typeof message === "string" ? message.slice(1, end) : decoder.decode(message.subarray(1, end));
-  const first = head.indexOf("|");
-  const second = head.indexOf("|", first + 1);
-  if (first < 1 || second < 0) return undefined;
-  const digits = head.slice(first + 1, second);
-  const seq = Number(digits);
-  return DIGITS.test(digits) && Number.isSafeInteger(seq)
-    ? { stream: head.slice(0, first), seq, writer: head.slice(second + 1), end: end + 1 }
-    : undefined;
+  if (typeof message === "string") return headBefore(message.indexOf("#", 1), message);
+  const end = message.indexOf(HASH, 1);
+  const text = decoder.decode(message.subarray(0, end + 1));
+  const head = headBefore(text.length - 1, text);
+  return head && { ...head, end: end + 1 };
+}
+
+/** The head in a text, which ends before `end`. This runs for every frame, so that nothing is cut out without need. */
+function headBefore(end: number, text: string): Head | undefined {
+  const first = text.indexOf("|", 1);
+  const second = text.indexOf("|", first + 1);
+  if (first < 2 || second < first + 2 || second > end) return undefined;
+  let seq = 0;
+  for (let at = first + 1; at < second; at++) {
+    const digit = text.charCodeAt(at) - 0x30;
+    if (digit < 0 || digit > 9) return undefined;
+    seq = seq * 10 + digit;
+  }
+  if (!Number.isSafeInteger(seq)) return undefined;
+  return { stream: text.slice(1, first), seq, writer: text.slice(second + 1, end), end: end + 1 };
 }
 
 /** The frame that a `stream/data` envelope is. */

@@ -1,4 +1,7 @@
-/** A WebSocket client (RFC 6455) for Node 20, which has none: what this package needs of one, and no more. */
+/**
+ * A WebSocket client (RFC 6455) for Node: what this package needs of one, and no more. Node 20 has none of its own, and
+ * that of later versions is slow and does not say why it could not connect.
+ */
 
 import { Buffer, isUtf8 } from "node:buffer";
 import { createHash, randomBytes } from "node:crypto";
@@ -198,7 +201,8 @@ export class NodeWebSocket implements WebSocketLike {
     if (available < this.#needed) return undefined;
     const end = at + this.#needed;
     this.#needed = 2;
-    this.#take(opcode, isLast, buffer.subarray(at + start, end));
+    if (opcode === TEXT && isLast && !this.#fragmentsOpcode) this.#text(buffer, at + start, end);
+    else this.#take(opcode, isLast, buffer.subarray(at + start, end));
     return end;
   }
 
@@ -240,12 +244,19 @@ export class NodeWebSocket implements WebSocketLike {
   }
 
   #message(opcode: number, payload: Bytes): void {
-    if (this.#isClosing) return;
-    if (opcode === BINARY) {
+    if (opcode === TEXT) this.#text(payload, 0, payload.length);
+    else if (!this.#isClosing) {
       const { buffer, byteOffset, byteLength } = payload;
       this.onmessage?.({ data: buffer.slice(byteOffset, byteOffset + byteLength) });
-    } else if (isUtf8(payload)) this.onmessage?.({ data: payload.toString("utf8") });
-    else this.#broken("text that is not UTF-8");
+    }
+  }
+
+  #text(buffer: Bytes, start: number, end: number): void {
+    if (this.#isClosing) return;
+    const data = buffer.toString("utf8", start, end);
+    // What is not UTF-8 becomes a replacement character, which is rare enough to look twice.
+    if (data.includes("\ufffd") && !isUtf8(buffer.subarray(start, end))) this.#broken("text that is not UTF-8");
+    else this.onmessage?.({ data });
   }
 
   // -- the end --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-/** What this package needs of a WebSocket: those of browsers, of Node 22 and of the package `ws` have it. */
+/** What this package needs of a WebSocket: those of browsers and of the package `ws` have it. */
 export interface WebSocketLike {
   binaryType: string;
   readonly bufferedAmount: number;
@@ -12,8 +12,3 @@ export interface WebSocketLike {
 
 /** A class of WebSockets, to be given to {@link connect} in place of the default one. */
 export type WebSocketConstructor = new (url: string, protocols: string[]) => WebSocketLike;
-
-/** The WebSocket of the platform. Node 20 has none, and gets ours. */
-export async function defaultWebSocket(): Promise<WebSocketConstructor> {
-  return globalThis.WebSocket ?? (await import("./node-websocket.js")).NodeWebSocket;
-}

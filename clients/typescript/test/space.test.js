@@ -316,15 +316,23 @@ suite("messages", () => {
     await assert.rejects(bob.callTool("break", {}, { to: "ann" }), { code: -32603, message: "Error: oh" });
     await assert.rejects(bob.callTool("fly", {}, { to: "ann" }), { name: "McpError", code: -32601 });
     await assert.rejects(bob.request("other", {}, { to: "ann", timeout: 50 }), RequestTimeoutError);
-    ann.on("requested", (request) => request.method === "other" && ann.respond(request, { it: 1 }));
+    let responded;
+    ann.on("requested", (request) => (responded = ann.respond(request, { it: 1 })));
     assert.deepEqual(await bob.request("other", {}, { to: ["ann"] }), { it: 1 });
+    await responded;
   });
 
   test("of MCP: nobody answers in another's place", async () => {
     const [ann, bob, cy] = await join("ann", "bob", "cy");
-    cy.on("requested", (request) => cy.respond(request, "forged"));
-    ann.on("requested", (request) => setTimeout(() => ann.respond(request, "true"), 50));
+    let forged, responded;
+    cy.on("requested", (request) => (forged = cy.respond(request, "forged")));
+    ann.on("requested", async (request) => {
+      await until(() => forged);
+      await forged;
+      responded = ann.respond(request, "true");
+    });
     assert.equal(await bob.request("question", {}, { to: "ann" }), "true");
+    await responded;
   });
 
   test("proposals are fulfilled, rejected and withdrawn", async () => {

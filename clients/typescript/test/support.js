@@ -18,6 +18,8 @@ export const PYTHON = process.env.PYTHON ?? join(ROOT, ".venv/bin/python");
 export const PATIENCE = 30_000;
 /** Reconnects at once. */
 export const QUICK = { first: 20, most: 100 };
+/** Tests with this variable use the WebSocket of the platform (in Node 20: with --experimental-websocket). */
+const WebSocket = process.env.PLATFORM_WEBSOCKET ? globalThis.WebSocket : undefined;
 
 export function tokenOf(participant) {
   return `token-of-${participant}`;
@@ -99,7 +101,7 @@ export class Gateway {
 
   /** Joins the space, directly or by another `url`. */
   join(participant, { url = this.url, ...options } = {}) {
-    return connect(url, { space: "demo", participant, token: tokenOf(participant), reconnect: QUICK, ...options });
+    return connect(url, { space: "demo", participant, token: tokenOf(participant), reconnect: QUICK, WebSocket, ...options });
   }
 }
 

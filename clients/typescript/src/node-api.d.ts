@@ -19,7 +19,7 @@ declare module "node:http" {
   export interface Buffer extends Uint8Array<ArrayBuffer> {
     readUInt16BE(offset: number): number;
     readUInt32BE(offset: number): number;
-    toString(encoding?: "utf8" | "base64"): string;
+    toString(encoding?: "utf8" | "base64", start?: number, end?: number): string;
     subarray(start?: number, end?: number): Buffer;
   }
   export function request(url: URL, options: { headers: Record<string, string> }): ClientRequest;

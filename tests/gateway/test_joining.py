@@ -305,6 +305,28 @@ class TestSubprotocol:
         assert (await first(client))["kind"] == "system/welcome"
         assert client.connection.subprotocol == "mew.v0.4"
 
+    async def test_a_token_waits_for_a_join_that_is_to_follow(self, gateway: GatewayProcess, connect: Connect) -> None:
+        """So that a browser can resume. The join needs no token, and the first message is its one welcome."""
+        offers = ["mew.v0.4", "mew.join", f"mew.token.{token_of('bob')}"]
+        join: Message = {"type": "join", "participantId": "bob", "extensions": ["positions"]}
+        client = await connect(gateway, join, path="/?space=demo", subprotocols=offers)
+        assert client.connection.subprotocol == "mew.v0.4"
+        welcome = await first(client)
+        position = {"epoch": welcome["payload"]["epoch"], "seq": welcome["payload"]["seq"]}
+        alice = await gateway.join("alice")
+        await alice.send("chat", {"text": "missed"})
+        await alice.receive("chat")
+        again = await connect(gateway, {**join, "resume": position}, path="/?space=demo", subprotocols=offers)
+        assert (await first(again))["payload"]["resume"]["recovered"] is True
+        assert (await again.receive("chat"))["payload"]["text"] == "missed"
+        await alice.close()
+
+    async def test_a_join_that_follows_must_name_the_same(self, gateway: GatewayProcess, connect: Connect) -> None:
+        offers = ["mew.v0.4", "mew.join", token_of("bob")]
+        join: Message = {"type": "join", "participantId": "alice"}
+        client = await connect(gateway, join, path="/?space=demo", subprotocols=offers)
+        assert await refusal(client) == ("unauthorized", BAD_TOKEN)
+
     async def test_a_wrong_one(self, gateway: GatewayProcess, connect: Connect) -> None:
         client = await connect(gateway, path="/?space=demo", subprotocols=["mew.v0.4", "wrong"])
         assert await refusal(client) == ("unauthorized", BAD_TOKEN)

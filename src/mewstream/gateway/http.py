@@ -49,6 +49,7 @@ FEATURES = (
     "positions",
     "resume",
     "lists",
+    "sync",
 )
 MAX_MESSAGES = 1_000
 MAX_THROTTLES = 10_000

@@ -26,6 +26,8 @@ _BEARER = re.compile(r"bearer[ \t]+([\x21-\x7e]+)", re.IGNORECASE)
 
 PREFERRED_SUBPROTOCOL = "mew.v0.4"
 _SUBPROTOCOLS = frozenset({PREFERRED_SUBPROTOCOL, "mew", "mew/v0.4"})
+#: Offered beside a token by a client that will send a join message, in which it may resume.
+_JOIN_FOLLOWS = "mew.join"
 _SCHEME = "bearer"
 _TOKEN_PREFIXES = ("mew.token.", "bearer.", "token.")
 
@@ -177,6 +179,8 @@ class Presented:
     echo_subprotocol: str | None = None
     """The subprotocol to select in the answer, which is never a token. Browsers close the connection if they have
     offered subprotocols and none is selected, so they have to offer ``mew.v0.4`` beside the token."""
+    join_follows: bool = False
+    """The client will send a join message, so the gateway waits for it."""
     problem: str | None = None
     """Why the request must be refused, without any secret. ``token`` is None then."""
 
@@ -200,7 +204,7 @@ def token_from_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -
     echo = PREFERRED_SUBPROTOCOL if PREFERRED_SUBPROTOCOL in known else next(iter(known), None)
     tokens: set[str] = set()
     for offer in offers:
-        if offer not in _SUBPROTOCOLS and offer.lower() != _SCHEME:
+        if offer not in _SUBPROTOCOLS and offer != _JOIN_FOLLOWS and offer.lower() != _SCHEME:
             tokens.add(_without_prefix(offer))
 
     def refused(problem: str) -> Presented:
@@ -219,7 +223,7 @@ def token_from_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -
         tokens.add(bearer[1])
         if len(tokens) > 1:
             return refused("Authorization and Sec-WebSocket-Protocol carry different tokens")
-    return Presented(token=next(iter(tokens), None), echo_subprotocol=echo)
+    return Presented(token=next(iter(tokens), None), echo_subprotocol=echo, join_follows=_JOIN_FOLLOWS in offers)
 
 
 def _without_prefix(offer: str) -> str:

@@ -1,4 +1,4 @@
-"""Pages of streams and participants, for clients that have not joined, and for the rest of a long welcome.
+"""Answers to questions of a single participant: pages of streams and participants, and whether everything is recorded.
 
 The entries and bytes of a page are bounded. If there are more, ``next`` is the ``after`` of the next page.
 """
@@ -87,13 +87,19 @@ def _page(ids: list[str], described: Iterable[bytes], max_bytes: int) -> Page:
 def answer_question(
     state: SpaceState, sender: str, envelope: Envelope, *, describe_stream: Callable[[Stream], bytes], id: str
 ) -> bytes:
-    """The answer to ``stream/list`` or ``participant/list``, which is for the asker alone."""
+    """The answer to ``stream/list``, ``participant/list`` or ``stream/sync``, which is for the asker alone."""
     if envelope.sender not in (None, sender):
         raise Unauthorized(f"from is not {sender!r}: leave it out or use that", expected_from=sender)
     if sender in state.shut_down:
-        raise InvalidOperation("you were shut down: nothing is listed until you join again", shut_down=True)
+        raise InvalidOperation("you were shut down: nothing is answered until you join again", shut_down=True)
     if state.capabilities(sender).denies(envelope.kind, envelope.payload):
         raise capability_violation(state, sender, envelope.kind)
+    if envelope.kind == kinds.STREAM_SYNC:
+        # Like every message but frames, this one is sent when everything before it is recorded.
+        synced = {"epoch": state.epoch, "seq": state.seq}
+        return gateway_envelope(
+            kinds.STREAM_SYNCED, synced, id=id, ts=state.ts, to=[sender], correlation_id=envelope.id
+        )
     after, limit = envelope.payload.get("after"), entry_limit(envelope.payload.get("limit"))
     if envelope.kind == kinds.STREAM_LIST:
         page = stream_page(state, after, limit, SOCKET_PAGE_BYTES, describe_stream)

@@ -115,7 +115,7 @@ class Space:
         self._work = work
         self._by_http = False
         """The command that is being handled came over HTTP."""
-        self._listed = itertools.count(1)
+        self._answers = itertools.count(1)
         self.outbox = Outbox(loop, config.delivery.flush_bytes, lambda done: recorder.commit(self.id, done))
         self.members = Membership(self.state)
         self._recent = RecentRecords()
@@ -320,13 +320,13 @@ class Space:
         """The answer goes to the asker alone, in order with its other messages: it describes the state at this seq."""
         member = self.members.get(sender)
         if member is None or self._by_http:
-            raise InvalidRequest(f"{envelope.kind} is for sockets: use GET /streams or GET /participants")
+            raise InvalidRequest(f"{envelope.kind} is for sockets: HTTP has GET /streams and GET /participants")
         body = answer_question(
             self.state,
             sender,
             envelope,
             describe_stream=self.broadcast.welcomes.stream,
-            id=f"{gateway_message_id(self.state.epoch, self.state.seq)}-listed-{next(self._listed)}",
+            id=f"{gateway_message_id(self.state.epoch, self.state.seq)}-answer-{next(self._answers)}",
         )
         self.broadcast.caused_bytes = len(body)
         self.broadcast.send(member, body, self.state.seq)

@@ -76,7 +76,9 @@ def judge(gateway: Gateway, request: Request, seat: Seat) -> Accepted:
     if not seat.claim(request.values(b"x-forwarded-for")):
         text = "there are too many connections from your address: close some, or try again later"
         raise HttpError(503, LimitExceeded(text, limit="connections_per_address", retry_after=RETRY_AFTER))
-    listener = WebSocketMember(gateway, space=request.query.get("space"), token=presented.token)
+    listener = WebSocketMember(
+        gateway, space=request.query.get("space"), token=presented.token, join_follows=presented.join_follows
+    )
     return Accepted(listener, key, presented.echo_subprotocol)
 
 

@@ -69,12 +69,13 @@ class WebSocketMember(WSListener):
     push: Callable[[bytes, Sequence[Parcel]], None]
     """That of ``outbound``: one call less for every delivery."""
 
-    def __init__(self, gateway: Gateway, *, space: str | None, token: str | None) -> None:
+    def __init__(self, gateway: Gateway, *, space: str | None, token: str | None, join_follows: bool = False) -> None:
         self._gateway = gateway
         self._named_space = space
         """From the URL; a join message may name it instead."""
         self._token = token
         """From a header or a subprotocol; it is forgotten when the peer is identified."""
+        self._join_follows = join_follows
         self.state = ConnectionState.NEW
         self.space: Space | None = None
         self.participant = ""
@@ -158,8 +159,9 @@ class WebSocketMember(WSListener):
         self.reading = Reading(loop, transport.underlying_transport)
         self._gateway.connected(self)
         self._join_timer = loop.call_later(self._gateway.config.join_timeout, self._join_timed_out)
-        # A token in the header and a known space identify the peer already.
-        if self._token is not None and (self._named_space is not None or len(self._gateway.spaces) == 1):
+        # A token in the header and a known space identify the peer already, unless it says that a join follows.
+        is_known = self._named_space is not None or len(self._gateway.spaces) == 1
+        if self._token is not None and is_known and not self._join_follows:
             self._join(JoinRequest())
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:

@@ -37,6 +37,8 @@ CHAT_ACKNOWLEDGE = "chat/acknowledge"
 
 STREAM_LIST = "stream/list"
 STREAM_LISTED = "stream/listed"
+STREAM_SYNC = "stream/sync"
+STREAM_SYNCED = "stream/synced"
 STREAM_REQUEST = "stream/request"
 STREAM_OPEN = "stream/open"
 STREAM_CLOSE = "stream/close"
@@ -69,6 +71,7 @@ READ_PROJECTION = "stream/read:"
 RESERVED = frozenset(
     {
         STREAM_LISTED,
+        STREAM_SYNCED,
         PARTICIPANT_LISTED,
         STREAM_OPEN,
         STREAM_READY,
@@ -81,8 +84,9 @@ RESERVED = frozenset(
     }
 )
 
-#: Questions to the gateway about what a welcome tells. Whoever is here may ask; only the asker is told.
-QUESTIONS = frozenset({STREAM_LIST, PARTICIPANT_LIST})
+#: Questions to the gateway: what a welcome tells, and whether all is recorded. Whoever is here may ask; only the asker
+#: is told.
+QUESTIONS = frozenset({STREAM_LIST, PARTICIPANT_LIST, STREAM_SYNC})
 
 #: What everyone may send, whatever its capabilities: answers to what others have asked or given.
 ALWAYS_ALLOWED = frozenset({MCP_RESPONSE, CAPABILITY_GRANT_ACK})

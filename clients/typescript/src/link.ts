@@ -1,0 +1,338 @@
+import { ABNORMAL, NORMAL } from "./close-codes.js";
+import type { Tally } from "./confirmations.js";
+import { Confirmations } from "./confirmations.js";
+import { ConnectError, ConnectionClosedError, JoinRefusedError, RequestTimeoutError } from "./errors.js";
+import { headOf } from "./frame.js";
+import type { Connection, JoinOptions, Receiver } from "./joining.js";
+import { isRetried, join } from "./joining.js";
+import type { Routes } from "./routes.js";
+import type { Message, Position } from "./wire.js";
+import { encode, integer, object, parse, string } from "./wire.js";
+
+/** When and how often to reconnect. Each delay is random between 0 and a bound that doubles with every attempt. */
+export interface Backoff {
+  /** The bound before the first attempt, in milliseconds; 200 by default. */
+  readonly first?: number;
+  /** The bound that is never exceeded, in milliseconds; 20,000 by default. */
+  readonly most?: number;
+  /** How many attempts may fail in a row before the space ends; any number by default. */
+  readonly attempts?: number;
+}
+
+/** What a reconnect has recovered. */
+export interface Resume {
+  /** Whether everything that was missed follows. */
+  readonly recovered: boolean;
+  /** Why not, where it does not. */
+  readonly reason?: string;
+  /** How many of our frames were sent on the lost connection and never confirmed. */
+  readonly unconfirmed: number;
+}
+
+/** Gets what a link receives. */
+export interface LinkOwner {
+  readonly routes: Routes;
+  envelope(message: Message): void;
+  welcomed(welcome: Message, resume: Resume | undefined): void;
+  connectionLost(code: number): void;
+  disconnected(reason: string): void;
+  ended(error: ConnectionClosedError): void;
+  nextId(): string;
+}
+
+/** Sending waits while more than this is buffered. */
+const HIGH_WATER = 1 << 20;
+/** A WebSocket does not tell when its buffer is empty, so that one has to look. */
+const POLL_MS = 5;
+/** After this many frames, other work gets a turn, even if the gateway keeps up. */
+const FRAMES_PER_TURN = 256;
+/** After a connection that lasted longer than this, the delays before reconnecting begin anew. */
+const GOOD_MS = 5000;
+
+const HASH = 0x23;
+
+/** A connection that is made again whenever it is lost, until the link is closed. */
+export class Link implements Receiver {
+  /** Why the link has ended. */
+  error?: ConnectionClosedError;
+  epoch = "";
+  readonly closed: Promise<ConnectionClosedError>;
+  readonly #options: JoinOptions;
+  readonly #owner: LinkOwner;
+  readonly #routes: Routes;
+  readonly #backoff: Backoff | undefined;
+  readonly #requestTimeout: number;
+  readonly #heartbeat: number;
+  readonly #confirmations = new Confirmations();
+  #connection: Connection | undefined;
+  #isDraining = false;
+  #wasWelcomed = false;
+  #seq = 0;
+  #connectedAt = 0;
+  /** Frames that were unconfirmed when the connection was lost, until a resume reports them. */
+  #unreported = 0;
+  #framesInTurn = 0;
+  /** For how many intervals of the heartbeat nothing has come. */
+  #silence = 0;
+  #heartbeatTimer: ReturnType<typeof setInterval> | undefined;
+  #waiting: (() => void)[] = [];
+  #resolveClosed!: (error: ConnectionClosedError) => void;
+  #attempt = 0;
+
+  constructor(
+    options: JoinOptions,
+    owner: LinkOwner,
+    settings: { backoff: Backoff | undefined; requestTimeout: number; heartbeat: number },
+  ) {
+    this.#options = options;
+    this.#owner = owner;
+    this.#routes = owner.routes;
+    this.#backoff = settings.backoff;
+    this.#requestTimeout = settings.requestTimeout;
+    this.#heartbeat = settings.heartbeat;
+    this.closed = new Promise((resolve) => (this.#resolveClosed = resolve));
+  }
+
+  get isConnected(): boolean {
+    return this.#connection !== undefined;
+  }
+
+  /** The place of the newest message received. */
+  get position(): Position {
+    return { epoch: this.epoch, seq: this.#seq };
+  }
+
+  // -- sending --------------------------------------------------------------------------------------
+
+  /** A connection to which something can be sent now; undefined where one has to wait for it. Throws where none will come. */
+  #current(): Connection | undefined {
+    if (this.error) throw new ConnectionClosedError(this.error.message, this.error.code);
+    if (this.#isDraining) {
+      throw new ConnectionClosedError("this space is being drained: nothing more can be sent", NORMAL);
+    }
+    return this.#connection && this.#connection.buffered <= HIGH_WATER ? this.#connection : undefined;
+  }
+
+  /** Waits until something can be sent. Rejects with {@link ConnectionClosedError} where that will not be. */
+  async #ready(): Promise<Connection> {
+    for (;;) {
+      const connection = this.#current();
+      if (connection) return connection;
+      await (this.#connection ? sleep(POLL_MS) : new Promise<void>((resolve) => this.#waiting.push(resolve)));
+    }
+  }
+
+  #wake(): void {
+    for (const resolve of this.#waiting.splice(0)) resolve();
+  }
+
+  /** Calls `send` with a connection: at once where that is possible, so that what is sent stays in order. */
+  async whenReady(send: (connection: Connection) => void): Promise<void> {
+    send(this.#current() ?? (await this.#ready()));
+  }
+
+  /** Sends an envelope without waiting, if there is a connection; otherwise it is not sent at all. */
+  post(body: string): void {
+    this.#connection?.send(body);
+  }
+
+  /** Sends a frame and counts it. */
+  async sendFrame(message: string | Uint8Array<ArrayBuffer>, tally: Tally): Promise<void> {
+    await this.whenReady((connection) => {
+      this.#confirmations.sent(tally, message.length);
+      connection.send(message);
+    });
+    if (++this.#framesInTurn >= FRAMES_PER_TURN) {
+      this.#framesInTurn = 0;
+      await sleep(0);
+    }
+  }
+
+  /** Waits until the gateway has recorded everything sent so far, over as many connections as it takes. */
+  async roundTrip(tally?: Tally): Promise<void> {
+    const until = Date.now() + this.#requestTimeout;
+    for (;;) {
+      tally?.report();
+      const isConfirmed = await this.#sync(until);
+      if (isConfirmed && !tally?.unsure) return;
+    }
+  }
+
+  flush(): Promise<void> {
+    return this.roundTrip(this.#confirmations.total);
+  }
+
+  /** Whether the gateway confirmed what was sent before the connection was lost. */
+  async #sync(until: number, connection?: Connection): Promise<boolean> {
+    const id = this.#owner.nextId();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let isLate = false;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        isLate = true;
+        reject(new RequestTimeoutError(`the gateway confirmed nothing within ${this.#requestTimeout} ms`));
+      }, until - Date.now());
+    });
+    const done = async (): Promise<boolean> => {
+      const ready = connection ?? this.#current() ?? (await this.#ready());
+      if (isLate) return false;
+      const answered = this.#confirmations.begin(id);
+      ready.send(encode("stream/sync", {}, { id }));
+      return answered;
+    };
+    try {
+      return await Promise.race([done(), late]);
+    } finally {
+      clearTimeout(timer);
+      this.#confirmations.forget(id);
+    }
+  }
+
+  /** The gateway has answered a `stream/sync`. */
+  synced(id: string): void {
+    this.#confirmations.synced(id);
+  }
+
+  // -- as the receiver of a connection ----------------------------------------------------------------
+
+  message(data: string | Uint8Array): void {
+    this.#silence = 0;
+    const first = typeof data === "string" ? data.charCodeAt(0) : data[0];
+    if (first === HASH) {
+      const head = headOf(data);
+      if (!head) return;
+      this.#seq = Math.max(this.#seq, head.seq);
+      this.#routes.frame(data, head);
+      return;
+    }
+    const message = typeof data === "string" ? parse(data) : undefined;
+    if (!message) return;
+    this.#owner.envelope(message);
+    this.#seq = Math.max(this.#seq, message.seq ?? 0);
+  }
+
+  lost(connection: Connection, code: number, reason: string): void {
+    if (connection !== this.#connection) return;
+    this.#connection = undefined;
+    clearInterval(this.#heartbeatTimer);
+    const why = reason || `the gateway closed the connection (${code})`;
+    this.#owner.connectionLost(code);
+    this.#unreported += this.#confirmations.lost(why);
+    if (this.error || this.#isDraining) return;
+    if (!this.#backoff || !isRetried(code)) {
+      const how = code === ABNORMAL ? "the connection was lost" : "the gateway closed the connection";
+      this.#end(new ConnectionClosedError(reason ? `${how}: ${reason}` : how, code));
+      return;
+    }
+    this.#owner.disconnected(why);
+    void this.#reconnect(this.#backoff, code);
+  }
+
+  // -- connecting and reconnecting --------------------------------------------------------------------
+
+  /** Joins the space, and keeps a connection to it from now on. */
+  async open(): Promise<void> {
+    await join(this.#options, undefined, (...welcome) => this.#welcomed(...welcome));
+  }
+
+  #welcomed(welcome: Message, connect: (receiver: Receiver) => Connection): void {
+    const connection = connect(this);
+    if (this.error) {
+      void connection.close();
+      return;
+    }
+    const { payload } = welcome;
+    const resumed = object(payload["resume"]);
+    const from = integer(resumed["from_seq"]);
+    const recovered = resumed["recovered"] === true && from !== undefined;
+    this.epoch = string(payload["epoch"]) ?? "";
+    // What is replayed after the welcome has lower positions than the welcome.
+    this.#seq = recovered ? from - 1 : (integer(payload["seq"]) ?? welcome.seq ?? 0);
+    this.#connection = connection;
+    this.#connectedAt = Date.now();
+    this.#silence = 0;
+    this.#heartbeatTimer = setInterval(() => this.#beat(connection), this.#heartbeat);
+    let resume: Resume | undefined;
+    if (this.#wasWelcomed) {
+      const reason = recovered ? undefined : (string(resumed["reason"]) ?? "this gateway cannot resume");
+      resume = { recovered, reason, unconfirmed: this.#unreported };
+      this.#unreported = 0;
+    }
+    this.#wasWelcomed = true;
+    this.#owner.welcomed(welcome, resume);
+    this.#wake();
+  }
+
+  /** A dead network says nothing: a gateway that was silent for an interval is asked, and given up after another. */
+  #beat(connection: Connection): void {
+    this.#silence++;
+    if (this.#silence === 2) connection.send(encode("stream/sync", {}, { id: this.#owner.nextId() }));
+    if (this.#silence > 2) connection.abandon("nothing came from the gateway, not even an answer");
+  }
+
+  async #reconnect(backoff: Backoff, code: number): Promise<void> {
+    const { first = 200, most = 20_000, attempts = Infinity } = backoff;
+    if (Date.now() - this.#connectedAt > GOOD_MS) this.#attempt = 0;
+    for (let failures = 0; ; failures++) {
+      await sleep(Math.random() * Math.min(most, first * 2 ** this.#attempt++));
+      if (this.error || this.#isDraining) return;
+      try {
+        await join(this.#options, this.position, (...welcome) => this.#welcomed(...welcome));
+        return;
+      } catch (error) {
+        if (error instanceof JoinRefusedError || failures + 1 >= attempts) {
+          const why = error instanceof ConnectError ? error.message : "there is no token for it";
+          this.#end(new ConnectionClosedError(`the connection could not be made again: ${why}`, code));
+          return;
+        }
+      }
+    }
+  }
+
+  // -- the end ----------------------------------------------------------------------------------------
+
+  /** Sends nothing more, waits until everything sent is recorded, and leaves. */
+  async drain(): Promise<void> {
+    if (this.error || this.#isDraining) {
+      await this.closed;
+      return;
+    }
+    this.#isDraining = true;
+    this.#wake();
+    const { total } = this.#confirmations;
+    try {
+      if (!this.#connection) {
+        total.unsure = this.#unreported;
+        total.report();
+      } else if (total.sent > total.confirmed) {
+        total.unsure = 0; // an event has reported these
+        await this.#sync(Date.now() + this.#requestTimeout, this.#connection);
+        total.report();
+      }
+    } finally {
+      await this.close();
+    }
+  }
+
+  /** Leaves at once. */
+  async close(): Promise<void> {
+    const connection = this.#connection;
+    this.#connection = undefined;
+    this.#end(new ConnectionClosedError("this space was closed here", NORMAL));
+    await connection?.close();
+  }
+
+  #end(error: ConnectionClosedError): void {
+    if (this.error) return;
+    this.error = error;
+    clearInterval(this.#heartbeatTimer);
+    this.#confirmations.lost(error.message);
+    this.#owner.ended(error);
+    this.#wake();
+    this.#resolveClosed(error);
+  }
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}

@@ -1,7 +1,7 @@
 """``content`` and ``quarantine``: what frames say, decoded by the format that their stream announced.
 
-JSON becomes a VARIANT, checked against its schema where there is one; JSON lines an array of them; text
-is text. What does not fit goes to quarantine with the reasons and its bytes.
+JSON stays JSON, checked against its schema where there is one; JSON lines become an array; text is text. What does not
+fit goes to quarantine with the reasons and its bytes.
 """
 
 from __future__ import annotations
@@ -67,24 +67,30 @@ _DECODED = """
 WITH read AS (
     SELECT *,
         IF(decodes = 'text', NULL, CASE
-            WHEN kind = 'stream/data' THEN try_variant_get(try_parse_json(raw), '$.payload.content', 'variant')
-            WHEN decodes = 'lines' THEN try_parse_json(
-                concat('[', array_join(filter(split(raw, '\\n'), line -> trim(line) <> ''), ','), ']')
+            WHEN kind = 'stream/data' THEN to_json(
+                try_variant_get(try_parse_json(raw), '$.payload.content', 'variant')
             )
-            ELSE try_parse_json(raw)
+            WHEN is_valid_utf8(raw) AND try_parse_json(json) IS NOT NULL THEN json
         END) AS body,
         IF(decodes <> 'text', NULL, CASE
             WHEN kind = 'stream/data' THEN get_json_object(raw, '$.payload.content')
             WHEN is_valid_utf8(raw) THEN raw
         END) AS text
-    FROM (SELECT *, CAST(data AS STRING) AS raw FROM {rows})
+    FROM (
+        SELECT *, IF(
+            decodes = 'lines',
+            concat('[', array_join(filter(split(raw, '\\n'), line -> trim(line) <> ''), ','), ']'),
+            raw
+        ) AS json
+        FROM (SELECT *, CAST(data AS STRING) AS raw FROM {rows})
+    )
 ),
 -- An accepted stream/data is JSON, and its content may be null; of all else, null says that it could not be read.
 judged AS (
     SELECT *, coalesce(reasons, CASE
         WHEN kind = 'stream/data' THEN IF(startswith(raw, char(123)), NULL, {no_json})
         WHEN decodes = 'text' THEN IF(text IS NULL, {no_text}, NULL)
-        WHEN body IS NULL THEN {no_json}
+        WHEN body IS NULL THEN IF(is_valid_utf8(raw), {no_json}, {no_text})
     END) AS wrong
     FROM read
 )

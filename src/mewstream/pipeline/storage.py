@@ -1,0 +1,117 @@
+"""Where a warehouse is: a directory, or a URL of an object store.
+
+For a URL everything goes through delta-rs, in the driver and in the workers alike, so that there is one place for
+credentials: the environment, by the names that the store's own tools use (``AWS_ACCESS_KEY_ID``, ...).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from mewstream.journal.files import Files
+from mewstream.pipeline.errors import WarehouseError
+from mewstream.pipeline.source_options import without_secrets
+
+LOCK = "_lock"
+
+
+class Store(NamedTuple):
+    """It is pickled: the workers write to the same place."""
+
+    root: str
+    """An absolute path, or a URL, without a slash at its end."""
+
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.root
+
+    def __str__(self) -> str:
+        return without_secrets(self.root)
+
+    def uri(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def filesystem(self, name: str) -> fs.FileSystem:
+        """With the directory of a table as its root."""
+        return _filesystem(self.uri(name))
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name, or anything below it."""
+        if self.is_local:
+            return Path(self.uri(name)).exists()
+        selector = fs.FileSelector("", allow_not_found=True, recursive=True)
+        return bool(self.filesystem(name).get_file_info(selector))
+
+    def remove(self, name: str) -> None:
+        """A directory with all that is in it, where it is there."""
+        if self.has(name):
+            _filesystem(self.root).delete_dir(name)
+
+    def sync(self, name: str, file: str) -> None:
+        """Make a file survive a power failure. What an object store has taken does so by itself."""
+        if self.is_local:
+            files, path = Files(), Path(self.uri(name), file)
+            handle = files.open(path)
+            try:
+                files.sync(handle)
+            finally:
+                files.close(handle)
+            files.sync_directory(path.parent)
+
+
+@functools.lru_cache(maxsize=64)
+def _filesystem(uri: str) -> fs.FileSystem:
+    if "://" not in uri:
+        return fs.SubTreeFileSystem(uri, fs.LocalFileSystem())
+    from deltalake.fs import DeltaStorageHandler
+
+    return fs.PyFileSystem(DeltaStorageHandler(uri))
+
+
+def store_at(path: str | Path) -> Store:
+    text = str(path).removeprefix("file://")
+    if "://" in text:
+        return Store(text.rstrip("/"))
+    return Store(str(Path(text).expanduser().absolute()))
+
+
+@contextlib.contextmanager
+def locked(store: Store) -> Iterator[None]:
+    """One writer at a time. In a directory a second one is refused at once; in an object store, which has no locks,
+    whoever commits a batch first goes on, and Delta refuses the other's commit."""
+    if not store.is_local:
+        yield
+        return
+    root = Path(store.root)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        handle = os.open(root / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise WarehouseError(f"cannot use {root} as a warehouse: {error.strerror or error}") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(handle, 32).decode("ascii", "replace").strip()
+            by = f" (process {holder})" if holder else ""
+            raise WarehouseError(
+                f"{root} is being written by another pipeline{by}: wait for it, or give this one another --warehouse"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+#: What storage raises, through pyarrow or delta-rs.
+STORAGE_ERRORS = (OSError, pa.ArrowException)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -33,21 +32,14 @@ def pipeline() -> None:
 @click.option(
     "--warehouse",
     required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The directory of the tables; on a cluster, one that all machines share.",
+    metavar="DIR|URL",
+    help="Where the tables go: a directory, on a cluster one that all machines share; or s3://, abfss://, gs://, ...",
 )
 @click.option("--continuous", is_flag=True, help="Go on with what is written from now on, until stopped.")
 @click.option(
     "--full-refresh", is_flag=True, help="First make all tables but the bronze one anew, from the bronze one."
 )
 @click.option("--dry-run", is_flag=True, help="Only tell what there is to do.")
-@click.option(
-    "--table-format",
-    type=click.Choice(["parquet", "delta"]),
-    default="parquet",
-    show_default=True,
-    help="How tables are stored. Delta needs jars, which are fetched once.",
-)
 @click.option("--master", metavar="URL", help="A Spark cluster, such as spark://host:7077.  [default: this machine]")
 @click.option(
     "--max-records",
@@ -75,11 +67,10 @@ def pipeline() -> None:
 @quietly
 def run(
     data: str,
-    warehouse: Path,
+    warehouse: str,
     continuous: bool,
     full_refresh: bool,
     dry_run: bool,
-    table_format: Literal["parquet", "delta"],
     master: str | None,
     max_records: int,
     max_bytes: int,
@@ -106,7 +97,6 @@ def run(
         warehouse=warehouse,
         continuous=continuous,
         full_refresh=full_refresh,
-        table_format=table_format,
         master=master,
         max_records=max_records,
         max_bytes=max_bytes,
@@ -129,7 +119,7 @@ def run_with_progress(settings: Settings, planned: Plan) -> Result:
     is_short = runner.is_short_run(settings, planned)
     with (
         _progress(planned, continuous=settings.continuous) as told,
-        session(settings.table_format, settings.master, is_short=is_short) as spark,
+        session(settings.master, is_short=is_short) as spark,
         # After the session: Spark sets a handler for Ctrl-C when it starts.
         runner.stopping_on_signals() as stop,
     ):

@@ -2,14 +2,13 @@
 
 The state is a fold over the log (:mod:`mewstream.protocol.fold`), so the past is the same fold that ends earlier. From
 the journal every record is folded, from the newest snapshot before the point on. From the bronze table ``records`` only
-what changes rights and presence comes to the driver, row by row; what frames add to a welcome (where a stream stands,
-and what is left of a bounded right) is counted by Spark.
+what changes rights and presence is; what frames add to a welcome (where a stream stands, and what is left of a bounded
+right) is counted in SQL.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,11 +27,20 @@ from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from mewstream.pipeline.asking import Questions
 
 #: Records that change nobody's presence or rights, and are by far the most.
 _FLOW = ("frame", "envelope", "refused", "frames-dropped")
-_CHUNK = 1024
+_BOUNDS = "SELECT min(seq) AS first, max(seq) AS seq, epoch_us(max(ts)) AS ts FROM records WHERE {chosen}"
+_CONTROL = f"SELECT * FROM records WHERE {{chosen}} AND record NOT IN {_FLOW} ORDER BY seq"
+_NEWEST = "SELECT stream_id, max(seq) AS seq FROM records WHERE {chosen} AND record = 'frame' GROUP BY stream_id"
+#: How many frames came under each of some rights.
+_USED = """
+SELECT stream_id, sender, count(*) AS used
+FROM records JOIN (SELECT unnest($bounded, recursive := true)) AS rights USING (stream_id, sender)
+WHERE {chosen} AND record = 'frame' AND seq > granted
+GROUP BY stream_id, sender
+"""
 
 
 class NoSuchState(PipelineError):
@@ -104,40 +112,35 @@ def _latest_snapshot(reader: JournalReader, space: str, point: Point) -> SpaceSt
 # -- from the warehouse ---------------------------------------------------------------------------
 
 
-def state_in_records(records: DataFrame, space: str, point: Point) -> SpaceState:
+def state_in_records(asked: Questions, space: str, point: Point) -> SpaceState:
     """From the bronze table ``records``."""
-    from pyspark.sql import functions as F
-
-    until = records.where(F.col("space") == space)
+    chosen: str = "space = $space"
+    given: dict[str, Any] = {"space": space}
     if point.seq is not None:
-        until = until.where(F.col("seq") <= point.seq)
+        chosen, given = f"{chosen} AND seq <= $seq", {**given, "seq": point.seq}
     if point.micros is not None:
-        until = until.where(F.unix_micros("ts") <= point.micros)
-    [bounds] = until.agg(
-        F.min("seq").alias("first"), F.max("seq").alias("seq"), F.unix_micros(F.max("ts")).alias("ts")
-    ).collect()
+        chosen, given = f"{chosen} AND ts <= make_timestamptz($micros)", {**given, "micros": point.micros}
+    [bounds] = asked.rows(_BOUNDS.format(chosen=chosen), **given)
     if bounds["seq"] is None:
         return _checked(SpaceState(space), point, "in the warehouse")
     if bounds["first"] > 1:
         raise NoSuchState(
             f"the warehouse has what happened in {space!r} from seq {bounds['first']} on: what came before was pruned "
-            "from the journal before the pipeline read it, so no state can be told"
+            "from the journal before the pipeline read it, or is no longer kept, so no state can be told"
         )
     granted: dict[tuple[str, str], int] = {}
-    state = _fold(SpaceState(space), _noting_grants(_control(until), granted), Point())
-    _count_frames(until.where(F.col("record") == "frame"), state, granted)
+    control = asked.batches(_CONTROL.format(chosen=chosen), **given)
+    state = _fold(SpaceState(space), _noting_grants(_decoded(control), granted), Point())
+    _count_frames(asked, chosen, given, state, granted)
     state.seq, state.ts = bounds["seq"], bounds["ts"]
     return _checked(state, point, "in the warehouse")
 
 
-def _control(records: DataFrame) -> Iterator[Record]:
+def _decoded(batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
     """Records that change something, in order, a few at a time."""
-    from pyspark.sql import functions as F
-
-    columns = [F.unix_micros("ts").alias("ts") if name == "ts" else F.col(name) for name in SCHEMA.names]
-    rows = records.where(~F.col("record").isin(*_FLOW)).orderBy("seq").select(*columns).toLocalIterator()
-    while chunk := [row.asDict() for row in itertools.islice(rows, _CHUNK)]:
-        for entry in decode(pa.RecordBatch.from_pylist(chunk, schema=SCHEMA)):
+    for batch in batches:
+        columns = [batch.column(field.name).cast(field.type) for field in SCHEMA]
+        for entry in decode(pa.RecordBatch.from_arrays(columns, schema=SCHEMA)):
             yield entry.record
 
 
@@ -148,30 +151,25 @@ def _noting_grants(records: Iterable[Record], granted: dict[tuple[str, str], int
         yield record
 
 
-def _count_frames(frames: DataFrame, state: SpaceState, granted: dict[tuple[str, str], int]) -> None:
+def _count_frames(
+    asked: Questions, chosen: str, given: dict[str, Any], state: SpaceState, granted: dict[tuple[str, str], int]
+) -> None:
     """What the frames have changed of the streams that are open: the newest seq, and how much is left of a right."""
-    from pyspark.sql import functions as F
-
-    if not state.streams:
-        return
-    frames = frames.where(F.col("stream_id").isin(*state.streams))
-    for row in frames.groupBy("stream_id").agg(F.max("seq").alias("seq")).collect():
-        stream = state.streams[row["stream_id"]]
-        stream.last_seq = max(stream.last_seq, row["seq"])
+    for row in asked.rows(_NEWEST.format(chosen=chosen), **given):
+        if (stream := state.streams.get(row["stream_id"])) is not None:
+            stream.last_seq = max(stream.last_seq, row["seq"])
     bounded = [
-        (stream.id, writer, granted[stream.id, writer])
+        {"stream_id": stream.id, "sender": writer, "granted": granted[stream.id, writer]}
         for stream in state.streams.values()
         for writer, right in stream.writers.items()
         if right.frames_left is not None
     ]
     if not bounded:
         return
-    rights = frames.sparkSession.createDataFrame(bounded, "stream_id string, sender string, granted bigint")
-    used = frames.join(F.broadcast(rights), ["stream_id", "sender"]).where(F.col("seq") > F.col("granted"))
-    for row in used.groupBy("stream_id", "sender").count().collect():
+    for row in asked.rows(_USED.format(chosen=chosen), **given, bounded=bounded):
         right = state.streams[row["stream_id"]].writers[row["sender"]]
         assert right.frames_left is not None
-        right.frames_left -= row["count"]
+        right.frames_left -= row["used"]
 
 
 # -- both -----------------------------------------------------------------------------------------

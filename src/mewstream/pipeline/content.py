@@ -14,21 +14,10 @@ from pyspark.sql import functions as F
 
 from mewstream.pipeline.sql import query
 from mewstream.pipeline.tables import CONTENT, QUARANTINE
+from mewstream.pipeline.typed_views import DECODES
 from mewstream.pipeline.validation import reasons_by
 
 _REASONS = next(column.type for column in QUARANTINE.columns if column.name == "reasons")
-
-#: How a format is decoded, from ``mime_type``: json, lines or text; null for what is opaque.
-DECODES = """
-    CASE
-        WHEN lower(mime_type) RLIKE '^ *application/(x-)?(ndjson|jsonl|jsonlines) *(;.*)?$' THEN 'lines'
-        WHEN lower(mime_type) RLIKE '^ *[^/;]*/([^;]*[+])?json *(;.*)?$' THEN 'json'
-        WHEN trim(coalesce(mime_type, '')) = '' AND schema_hash IS NOT NULL THEN 'json'
-        WHEN lower(mime_type) RLIKE '^ *text/' AND (
-            NOT lower(mime_type) LIKE '%charset=%' OR lower(mime_type) RLIKE 'charset="?(utf-?8|us-ascii)"? *(;|$)'
-        ) THEN 'text'
-    END
-"""
 
 _STILL_LIVE = """
 SELECT formats.* FROM {formats} AS formats

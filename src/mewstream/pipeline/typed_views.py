@@ -1,69 +1,86 @@
 """One view for each announced format: what its JSON Schema describes, as columns.
 
-A part of JSON Schema has a type in Spark: objects, arrays, scalars, references within the schema.
-Everything else stays VARIANT, which holds anything. The whole value is in ``body`` in any case.
+A part of JSON Schema has a type in SQL: objects, arrays, scalars, references within the schema. Everything else is the
+type of JSON that the dialect has, which holds anything. The whole value is in ``body`` in any case.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-
-from mewstream.pipeline.content import DECODES
+from mewstream.pipeline.dialects import Dialect, Type
 
 _SCALARS = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
 _COMBINED = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "$dynamicRef"})
-_VARIANT = "variant"
+_ANYTHING = "json"
 _MAX_DEPTH = 16
 _PLAIN = re.compile(r"[^a-z0-9]+")
 #: What every view begins with.
 _PLACE = ("space", "seq", "ts", "stream_id", "sender")
 
+#: How a format is decoded, from ``mime_type``: json, lines or text; null for what is opaque.
+DECODES = """
+    CASE
+        WHEN regexp_like(lower(mime_type), '^ *application/(x-)?(ndjson|jsonl|jsonlines) *(;.*)?$') THEN 'lines'
+        WHEN regexp_like(lower(mime_type), '^ *[^/;]*/([^;]*[+])?json *(;.*)?$') THEN 'json'
+        WHEN trim(coalesce(mime_type, '')) = '' AND schema_hash IS NOT NULL THEN 'json'
+        WHEN regexp_like(lower(mime_type), '^ *text/') AND (
+            NOT lower(mime_type) LIKE '%charset=%'
+            OR regexp_like(lower(mime_type), 'charset="?(utf-?8|us-ascii)"? *(;|$)')
+        ) THEN 'text'
+    END
+"""
+#: The distinct formats in the order in which they were announced, for :func:`typed_views`.
+FORMATS_QUERY = f"""
+SELECT format_id, mime_type, schema_hash, {DECODES} AS decodes, min(schema) AS schema
+FROM formats
+GROUP BY format_id, mime_type, schema_hash
+ORDER BY min((ts, space, seq)), format_id
+"""
 
-def register_typed_views(spark: SparkSession) -> list[str]:
-    """Make a view for every format in the view ``formats``, over the view ``content``. Returns their names. Where
-    formats share an id, the first that was announced has the plain name."""
-    known = (
-        spark.table("formats")
-        .withColumn("decodes", F.expr(DECODES))
-        .groupBy("format_id", "mime_type", "schema_hash", "decodes")
-        .agg(F.min("schema").alias("schema"), F.min(F.struct("ts", "space", "seq")).alias("first"))
-        .orderBy("first", "format_id")
-        .collect()
-    )
-    content = spark.table("content")
-    names: dict[str, None] = {}
-    for row in known:
-        name = view_name(row.format_id)
-        if name in names:
-            name = f"{name}_{(row.schema_hash or 'none')[:8]}"
-        if name in names:
-            name = f"{name}_{len(names)}"
-        rows = content.where(
-            (F.col("format_id") == row.format_id)
-            & F.col("mime_type").eqNullSafe(row.mime_type)
-            & F.col("schema_hash").eqNullSafe(row.schema_hash)
+
+class TypedView(NamedTuple):
+    name: str
+    format: Mapping[str, Any]
+    """The row of :data:`FORMATS_QUERY`."""
+
+    def select(self, dialect: Dialect, content: str = "content") -> str:
+        """The view in a dialect, over the table ``content``."""
+        conditions = " AND ".join(
+            f"{column} IS NOT DISTINCT FROM {dialect.text(self.format[column])}"
+            for column in ("format_id", "mime_type", "schema_hash")
         )
-        _typed(rows, row.decodes, row.schema).createOrReplaceTempView(name)
-        names[name] = None
-    return list(names)
+        rows = f"(SELECT * FROM {content} WHERE {conditions})"
+        if self.format["decodes"] not in ("json", "lines"):
+            return f"SELECT {', '.join(_PLACE)}, text FROM {rows} AS rows"
+        is_lines = self.format["decodes"] == "lines"
+        body = dialect.item if is_lines else "body"
+        columns = [
+            f"{dialect.value(body, key, type)} AS {dialect.quoted(alias)}"
+            for alias, key, type in columns_of(_decode(self.format["schema"]))
+        ]
+        chosen = [*_PLACE, *(["line"] if is_lines else []), *columns, f"{body} AS body"]
+        return f"SELECT {', '.join(chosen)} FROM {dialect.exploded(rows) if is_lines else rows} AS rows"
+
+
+def typed_views(formats: Iterable[Mapping[str, Any]]) -> list[TypedView]:
+    """Where formats share an id, the first that was announced has the plain name."""
+    views: dict[str, TypedView] = {}
+    for row in formats:
+        name = view_name(row["format_id"])
+        if name in views:
+            name = f"{name}_{(row['schema_hash'] or 'none')[:8]}"
+        if name in views:
+            name = f"{name}_{len(views)}"
+        views[name] = TypedView(name, row)
+    return list(views.values())
 
 
 def view_name(format_id: str) -> str:
     return "content_" + (_PLAIN.sub("_", format_id.lower()).strip("_") or "format")
-
-
-def _typed(rows: DataFrame, decodes: str | None, schema: str | None) -> DataFrame:
-    if decodes not in ("json", "lines"):
-        return rows.select(*_PLACE, "text")
-    if decodes == "lines":
-        values = F.try_variant_get("body", "$", "array<variant>")
-        rows = rows.select(*_PLACE, F.posexplode(values).alias("line", "body"))
-    return rows.select(*_PLACE, *(["line"] if decodes == "lines" else []), *_columns(_decode(schema)), "body")
 
 
 def _decode(schema: str | None) -> Any:
@@ -73,52 +90,43 @@ def _decode(schema: str | None) -> Any:
         return True
 
 
-def _columns(schema: Any) -> list[Column]:
-    """A column for each property of an object; ``value`` for anything else."""
-    root = _resolved(schema, schema, 0)
+def columns_of(schema: Any) -> list[tuple[str, str | None, Type]]:
+    """A column for each property of an object; ``value``, without a key, for anything else."""
+    root = _resolved(schema, schema)
     properties = root.get("properties") if isinstance(root, dict) else None
     if not isinstance(properties, dict) or root.get("type", "object") != "object":
-        type = spark_type(schema)
-        return [] if type == _VARIANT else [F.try_variant_get("body", "$", type).alias("value")]
+        type = sql_type(schema)
+        return [] if type == _ANYTHING else [("value", None, type)]
     taken = {*_PLACE, "line", "body"}
-    columns = []
+    columns: list[tuple[str, str | None, Type]] = []
     for name, each in properties.items():
-        path = _path(name)
-        if path is None:
+        # A path cannot hold every name.
+        if not name or not name.isprintable() or any(character in name for character in "\\\"'"):
             continue
         alias = name if name.lower() not in taken else f"value_{name}"
         while alias.lower() in taken:
             alias += "_"
         taken.add(alias.lower())
-        columns.append(F.try_variant_get("body", path, spark_type(each, schema)).alias(alias))
+        columns.append((alias, name, sql_type(each, schema)))
     return columns
 
 
-def _path(name: str) -> str | None:
-    """A property as a path of VARIANT; None where it cannot be written as one."""
-    if not name or "\\" in name:
-        return None
-    if "'" not in name:
-        return f"$['{name}']"
-    return None if '"' in name else f'$["{name}"]'
-
-
-def spark_type(schema: Any, root: Any = None, depth: int = 0) -> str:
-    """The type of Spark that holds every value that a JSON Schema allows, or VARIANT."""
+def sql_type(schema: Any, root: Any = None, depth: int = 0) -> Type:
+    """The type that holds every value that a JSON Schema allows: see :mod:`mewstream.pipeline.dialects`."""
     root = schema if root is None else root
-    schema = _resolved(schema, root, depth)
+    schema = _resolved(schema, root)
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
-        return _VARIANT
+        return _ANYTHING
     type = _single_type(schema)
     if type in _SCALARS:
         return _SCALARS[type]
     if _COMBINED & schema.keys():
-        return _VARIANT
+        return _ANYTHING
     if type == "array" and "items" in schema and "prefixItems" not in schema:
-        return f"array<{spark_type(schema['items'], root, depth + 1)}>"
+        return "array", sql_type(schema["items"], root, depth + 1)
     if type == "object":
         return _object_type(schema, root, depth)
-    return _VARIANT
+    return _ANYTHING
 
 
 def _single_type(schema: dict[str, Any]) -> str | None:
@@ -131,20 +139,19 @@ def _single_type(schema: dict[str, Any]) -> str | None:
     return types[0] if len(types) == 1 else None
 
 
-def _object_type(schema: dict[str, Any], root: Any, depth: int) -> str:
+def _object_type(schema: dict[str, Any], root: Any, depth: int) -> Type:
     properties, others = schema.get("properties"), schema.get("additionalProperties")
     if "patternProperties" in schema:
-        return _VARIANT
+        return _ANYTHING
     if not properties:
-        return f"map<string,{spark_type(others, root, depth + 1)}>" if isinstance(others, dict) else _VARIANT
-    # Fields that a struct would leave out, or that differ in nothing but their case, need a VARIANT.
+        return ("map", sql_type(others, root, depth + 1)) if isinstance(others, dict) else _ANYTHING
+    # Fields that a struct would leave out, or that differ in nothing but their case, need a type that holds anything.
     if others is not False or len({name.lower() for name in properties}) < len(properties) or "" in properties:
-        return _VARIANT
-    fields = (f"`{name.replace('`', '``')}`:{spark_type(each, root, depth + 1)}" for name, each in properties.items())
-    return f"struct<{','.join(fields)}>"
+        return _ANYTHING
+    return "struct", {name: sql_type(each, root, depth + 1) for name, each in properties.items()}
 
 
-def _resolved(schema: Any, root: Any, depth: int) -> Any:
+def _resolved(schema: Any, root: Any) -> Any:
     """What a reference leads to, as long as it stays within the schema."""
     for _ in range(_MAX_DEPTH):
         reference = schema.get("$ref") if isinstance(schema, dict) else None

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from mewstream.pipeline.report.data import TableOf, collect
+from mewstream.pipeline.asking import Questions
+from mewstream.pipeline.report.choosing import Chosen
+from mewstream.pipeline.report.data import collect
 from mewstream.pipeline.report.page import page
 
-__all__ = ["write_report"]
+__all__ = ["Chosen", "write_report"]
 
 
-def write_report(table: TableOf, out: Path, *, spaces: Sequence[str] = ()) -> None:
-    """Write the page, of all spaces or of some. ``table`` gives a table of the warehouse by its name. An older page is
-    replaced when the new one is complete."""
-    text = page(collect(table, spaces), generated=time.time_ns() // 1_000_000)
+def write_report(asked: Questions, out: Path, chosen: Chosen | None = None) -> None:
+    """Write the page, of everything or of what is chosen. An older page is replaced when the new one is complete."""
+    text = page(collect(asked, chosen), generated=time.time_ns() // 1_000_000)
     out.parent.mkdir(parents=True, exist_ok=True)
     scratch = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:

@@ -1,17 +1,11 @@
-"""What the report shows, aggregated by Spark: however long the history is, some thousand rows come to the driver."""
+"""What the report shows, aggregated in SQL: however long the history is, some thousand rows come out of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
-Rows = list[dict[str, Any]]
-TableOf = Callable[[str], DataFrame]
-"""A table of the warehouse by its plain name."""
+from mewstream.pipeline.asking import Questions, Rows
+from mewstream.pipeline.report.choosing import Chosen, choose
 
 TOP_STREAMS = 12
 """So many streams are shown by name; the others are summed up."""
@@ -49,8 +43,10 @@ class Span:
             step = -(-length // buckets // _DAY) * _DAY
         return cls(begin=begin // step * step, end=end, step=step)
 
-    def bucket(self, ts: str = "ts") -> Column:
-        return F.floor((F.unix_millis(ts) - F.lit(self.begin)) / F.lit(self.step)).cast("int")
+    @property
+    def bucket(self) -> str:
+        """The bucket of ``ts``, in SQL."""
+        return f"CAST(floor((epoch_ms(ts) - {self.begin}) / {self.step}) AS INTEGER)"
 
     def start_of(self, bucket: int) -> int:
         return self.begin + bucket * self.step
@@ -99,28 +95,14 @@ class ReportData:
     findings: Rows
 
 
-def collect(table: TableOf, spaces: Sequence[str] = ()) -> ReportData:
-    """Everything that the page needs, of all spaces or of some."""
-
-    def of(name: str) -> DataFrame:
-        rows = table(name)
-        return rows.where(F.col("space").isin(*spaces)) if spaces else rows
-
-    summary = of("space_summary").cache()
-    try:
-        totals = _totals(summary)
-        listed = _rows(
-            summary.orderBy(F.desc("frames"), "space")
-            .limit(MOST_LISTED)
-            .select("*", _millis("first_ts", "begin"), _millis("last_ts", "end"))
-            .drop("first_ts", "last_ts")
-        )
-    finally:
-        summary.unpersist()
-    totals["refusal_records"] = of("refusals").count()
-    begin, end = totals.pop("begin"), totals.pop("end")
-    count = totals.pop("spaces")
-    people = of("sessions")
+def collect(asked: Questions, chosen: Chosen | None = None) -> ReportData:
+    """Everything that the page needs, of everything or of what is chosen."""
+    choose(asked, chosen or Chosen())
+    [totals] = asked.rows(_TOTALS)
+    [records] = asked.rows("SELECT count(*) AS count FROM the_refusals")
+    totals["refusal_records"] = records["count"]
+    begin, end, count = (totals.pop(name) for name in ("begin", "end", "spaces"))
+    listed = asked.rows(_SPACES)
     nothing: Rows = []
     if begin is None or end is None:
         return ReportData(
@@ -133,137 +115,41 @@ def collect(table: TableOf, spaces: Sequence[str] = ()) -> ReportData:
             participant_count=0,
         )
     span = Span.over(begin, end)
-    streams = _top_streams(of("streams"), of("stream_metrics"))
-    places = _places(of("streams").sparkSession.createDataFrame, streams)
-    rates = _rates(of("frames"), places, span)
+    streams = asked.rows(_TOP_STREAMS)
+    _name_places(asked, streams)
+    rates = asked.rows(_RATES.format(bucket=span.bucket))
     for place, stream in enumerate(streams):
         stream["peak_rate"] = _peak(rates, place, span)
+    coarse = Span.over(begin, end, LATENCY_BUCKETS)
+    [people] = asked.rows("SELECT count(DISTINCT (space, participant)) AS count FROM the_sessions")
     return ReportData(
         spaces=listed,
         space_count=count,
         totals=totals,
         span=span,
         streams=streams,
-        writes=_writes(of("frames"), places, span),
-        rights=_rights(of("authorizations"), places),
+        writes=asked.rows(_WRITES.format(bucket=span.bucket)),
+        rights=asked.rows(_RIGHTS),
         rates=rates,
-        messages=_rows(of("envelopes").groupBy(span.bucket().alias("bucket")).agg(F.count("*").alias("envelopes"))),
-        latency=_latency(of("frames"), Span.over(begin, end, LATENCY_BUCKETS)),
-        refusals=_refusals(of("refusals"), span),
-        refusal_codes=_rows(
-            of("refusals")
-            .groupBy("code", "kind")
-            .agg(F.sum("count").alias("count"))
-            .orderBy(F.desc("count"), "code", "kind")
-            .limit(MOST_LISTED)
-        ),
-        gaps=_gaps(of("sequence_gaps")),
-        handoffs=_handoffs(of("handoffs")),
-        sessions=_sessions(people),
-        participant_count=people.select("space", "participant").distinct().count(),
-        quarantine=_quarantine(of("quarantine")),
-        findings=_rows(
-            of("audit")
-            .orderBy("space", "seq", "rule")
-            .limit(MOST_LISTED)
-            .select("space", "seq", _millis("ts", "at"), "rule", "stream_id", "participant", "reason")
-        ),
+        messages=asked.rows(_MESSAGES.format(bucket=span.bucket)),
+        latency=asked.rows(_LATENCY.format(begin=coarse.begin, bucket=coarse.bucket, step=coarse.step)),
+        refusals=asked.rows(_REFUSALS.format(bucket=span.bucket)),
+        refusal_codes=asked.rows(_REFUSAL_CODES),
+        gaps=asked.rows(_GAPS),
+        handoffs=asked.rows(_HANDOFFS),
+        sessions=asked.rows(_SESSIONS),
+        participant_count=people["count"],
+        quarantine=asked.rows(_QUARANTINE),
+        findings=asked.rows(_FINDINGS),
     )
 
 
-# -- the parts ------------------------------------------------------------------------------------
-
-_SUMMED = (
-    *("records", "envelopes", "frames", "bytes", "refusals", "drops", "participants", "streams", "open_streams"),
-    *("content", "quarantined", "frames_judged", "frames_not_judged", "refusals_judged", "refusals_not_judged"),
-    "findings",
-)
-
-
-def _totals(summary: DataFrame) -> dict[str, Any]:
-    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _SUMMED]
-    flawed = F.coalesce(F.sum((F.col("verdict") == "flawed").cast("bigint")), F.lit(0)).alias("flawed")
-    judged = F.coalesce(F.sum(F.col("verdict").isNotNull().cast("bigint")), F.lit(0)).alias("judged")
-    times = (F.unix_millis(F.min("first_ts")).alias("begin"), F.unix_millis(F.max("last_ts")).alias("end"))
-    [row] = _rows(summary.agg(*sums, flawed, judged, F.count("*").alias("spaces"), *times))
-    return row
-
-
-def _top_streams(streams: DataFrame, metrics: DataFrame) -> Rows:
-    """The busiest streams with what is known of them."""
-    top = (
-        streams.orderBy(F.desc("frames"), F.desc("ready_seq"), "space", "stream_id")
-        .limit(TOP_STREAMS)
-        .select(
-            *("space", "stream_id", "alias", "description", "status", "owner", "frames", "bytes"),
-            _millis("ready_ts", "begin"),
-            _millis("ended_ts", "end"),
-            F.size("owners").alias("owners"),
-        )
-    )
-    windows = metrics.groupBy("space", "stream_id").agg(
-        F.max("interarrival_p99_ms").alias("worst_pause"),
-        F.sum("drops").alias("drops"),
-    )
-    joined = top.join(windows, ["space", "stream_id"], "left")
-    return _rows(joined.orderBy(F.desc("frames"), "space", F.length("stream_id"), "stream_id"))
-
-
-def _places(create: Callable[..., DataFrame], streams: Rows) -> DataFrame:
+def _name_places(asked: Questions, streams: Rows) -> None:
     """The small table by which others find the place of a stream."""
-    named = [(each["space"], each["stream_id"], place) for place, each in enumerate(streams)]
-    return F.broadcast(create(named, "space string, stream_id string, stream int"))
-
-
-def _writes(frames: DataFrame, places: DataFrame, span: Span) -> Rows:
-    """Neighbouring buckets in which somebody wrote are one piece, from its first frame to its last: none may seem to
-    begin before the right does."""
-    busy = frames.join(places, ["space", "stream_id"])
-    totals = busy.groupBy("stream", "sender").agg(F.count("*").alias("frames"))
-    order = Window.partitionBy("stream").orderBy(F.desc("frames"), "sender")
-    named = totals.withColumn("place", F.row_number().over(order)).where(F.col("place") <= TOP_WRITERS)
-    named = named.select("stream", "sender", F.col("sender").alias("writer"))
-    counted = (
-        busy.join(F.broadcast(named), ["stream", "sender"], "left")
-        .groupBy("stream", "writer", span.bucket().alias("bucket"))
-        .agg(F.count("*").alias("frames"), F.min("ts").alias("first"), F.max("ts").alias("last"))
-    )
-    lane = Window.partitionBy("stream", "writer").orderBy("bucket")
-    pieces = (
-        counted.withColumn("piece", F.col("bucket") - F.row_number().over(lane))
-        .groupBy("stream", F.col("writer").alias("sender"), "piece")
-        .agg(
-            F.unix_millis(F.min("first")).alias("from"),
-            F.unix_millis(F.max("last")).alias("until"),
-            F.sum("frames").alias("frames"),
-        )
-    )
-    return _rows(pieces.drop("piece").orderBy("stream", "sender", "from"))
-
-
-def _rights(authorizations: DataFrame, places: DataFrame) -> Rows:
-    held = authorizations.where(F.col("right").isin("own", "write")).join(places, ["space", "stream_id"])
-    return _rows(
-        held.orderBy(F.desc("from_ts"), F.desc("from_seq"))
-        .limit(MOST_ROWS)
-        .select(
-            *("stream", "participant", "right", "given_how", "granted_by", "reason", "ended_how", "ended_by"),
-            *("end_reason", "max_frames", "frames_used", "from_seq", "until_seq"),
-            _millis("from_ts", "from"),
-            _millis("until_ts", "until"),
-            _millis("expires_at", "expires"),
-        )
-        .orderBy("stream", "from_seq", "right")
-    )
-
-
-def _rates(frames: DataFrame, places: DataFrame, span: Span) -> Rows:
-    return _rows(
-        frames.join(places, ["space", "stream_id"], "left")
-        .groupBy(F.coalesce("stream", F.lit(-1)).alias("stream"), span.bucket().alias("bucket"))
-        .agg(F.count("*").alias("frames"), F.sum("size").alias("bytes"))
-        .orderBy("stream", "bucket")
-    )
+    asked.rows("CREATE OR REPLACE TEMP TABLE places (space VARCHAR, stream_id VARCHAR, stream INTEGER)")
+    named = [[each["space"], each["stream_id"], place] for place, each in enumerate(streams)]
+    if named:
+        asked.connection.executemany("INSERT INTO places VALUES (?, ?, ?)", named)
 
 
 def _peak(rates: Rows, stream: int, span: Span) -> float | None:
@@ -272,99 +158,121 @@ def _peak(rates: Rows, stream: int, span: Span) -> float | None:
     return None if most is None else span.per_second(most)
 
 
-def _latency(frames: DataFrame, span: Span) -> Rows:
-    percentiles = F.percentile_approx("latency_ms", F.array(F.lit(0.5), F.lit(0.95), F.lit(0.99)), 1000)
-    at = (F.lit(span.begin) + span.bucket() * F.lit(span.step)).alias("at")
-    p50, p95, p99 = (F.col("p")[place].alias(name) for place, name in enumerate(("p50", "p95", "p99")))
-    return _rows(
-        frames.where(F.col("latency_ms").isNotNull())
-        .groupBy(at)
-        .agg(percentiles.alias("p"), F.count("*").alias("frames"))
-        .select("at", "frames", p50, p95, p99)
-        .orderBy("at")
-    )
+# -- the parts: ``the_frames`` and so on are the rows that are chosen ---------------------------------
 
-
-def _refusals(refusals: DataFrame, span: Span) -> Rows:
-    return _rows(
-        refusals.groupBy("code", span.bucket().alias("bucket"))
-        .agg(F.sum("count").alias("count"))
-        .orderBy(F.desc("count"), "code", "bucket")
-        .limit(MOST_ROWS)
-    )
-
-
-def _gaps(gaps: DataFrame) -> Rows:
-    return _rows(
-        gaps.groupBy("space", "stream_id", "sender")
-        .agg(
-            F.count("*").alias("gaps"),
-            F.sum("missing").alias("missing"),
-            F.sum("still_missing").alias("still_missing"),
-            F.sum(F.col("healed").cast("int")).alias("healed"),
-            F.unix_millis(F.max("ts")).alias("last"),
-        )
-        .orderBy(F.desc("still_missing"), F.desc("missing"), "space", "stream_id", "sender")
-        .limit(MOST_LISTED)
-    )
-
-
-def _handoffs(handoffs: DataFrame) -> Rows:
-    return _rows(
-        handoffs.orderBy(F.desc("ts"), F.desc("seq"))
-        .limit(MOST_ROWS)
-        .select(
-            *("space", "stream_id", "how", "by", "writer", "reason", "outcome", "waited_ms", "silent_ms", "seq"),
-            _millis("ts", "at"),
-        )
-        .orderBy("at", "seq")
-    )
-
-
-def _sessions(sessions: DataFrame) -> Rows:
-    """Of those who came first: each participant is a row of the picture."""
-    first = (
-        sessions.groupBy("space", "participant")
-        .agg(F.min("joined_ts").alias("first"))
-        .orderBy("first", "space", "participant")
-        .limit(TOP_PEOPLE)
-        .drop("first")
-    )
-    lost = F.transform(
-        F.coalesce("suspensions", F.array()),
-        lambda each: F.struct(
-            F.unix_millis(each["ts"]).alias("from"),
-            F.unix_millis(each["resumed_ts"]).alias("until"),
-            each["reason"].alias("reason"),
-        ),
-    )
-    return _rows(
-        sessions.join(F.broadcast(first), ["space", "participant"])
-        .orderBy(F.desc("joined_ts"))
-        .limit(MOST_ROWS)
-        .select(
-            *("space", "participant", "ended_how", "connections", "transport"),
-            _millis("joined_ts", "from"),
-            _millis("left_ts", "until"),
-            F.slice(lost, 1, MOST_LISTED).alias("lost"),
-        )
-        .orderBy("from", "participant")
-    )
-
-
-def _quarantine(quarantine: DataFrame) -> Rows:
-    return _rows(
-        quarantine.select("space", "stream_id", "sender", "format_id", F.explode("reasons").alias("reason"))
-        .groupBy("space", "stream_id", "format_id", "sender", F.col("reason.rule").alias("rule"))
-        .agg(F.count("*").alias("frames"), F.min("reason.message").alias("example"))
-        .orderBy(F.desc("frames"), "space", "stream_id", "rule")
-        .limit(MOST_LISTED)
-    )
-
-
-def _millis(ts: str, name: str) -> Column:
-    return F.unix_millis(ts).alias(name)
-
-
-def _rows(small: DataFrame) -> Rows:
-    return [row.asDict(recursive=True) for row in small.collect()]
+_SUMMED = (
+    *("records", "envelopes", "frames", "bytes", "refusals", "drops", "participants", "streams", "open_streams"),
+    *("content", "quarantined", "frames_judged", "frames_not_judged", "refusals_judged", "refusals_not_judged"),
+    "findings",
+)
+_TOTALS = f"""
+SELECT {", ".join(f"CAST(coalesce(sum({name}), 0) AS BIGINT) AS {name}" for name in _SUMMED)},
+    count(*) FILTER (verdict = 'flawed') AS flawed, count(verdict) AS judged, count(*) AS spaces,
+    epoch_ms(min(first_ts)) AS begin, epoch_ms(max(last_ts)) AS "end"
+FROM the_summary
+"""
+_SPACES = f"""
+SELECT * EXCLUDE (first_ts, last_ts), epoch_ms(first_ts) AS begin, epoch_ms(last_ts) AS "end"
+FROM the_summary ORDER BY frames DESC, space LIMIT {MOST_LISTED}
+"""
+#: The busiest streams with what is known of them.
+_TOP_STREAMS = f"""
+WITH windows AS (
+    SELECT space, stream_id, max(interarrival_p99_ms) AS worst_pause, CAST(sum(drops) AS BIGINT) AS drops
+    FROM the_stream_metrics GROUP BY space, stream_id
+)
+SELECT space, stream_id, alias, description, status, owner, frames, bytes, epoch_ms(ready_ts) AS begin,
+    epoch_ms(ended_ts) AS "end", len(owners) AS owners, worst_pause, drops
+FROM (
+    SELECT * FROM the_streams ORDER BY frames DESC, ready_seq DESC, space, stream_id LIMIT {TOP_STREAMS}
+) LEFT JOIN windows USING (space, stream_id)
+ORDER BY frames DESC, space, length(stream_id), stream_id
+"""
+#: Neighbouring buckets in which somebody wrote are one piece, from its first frame to its last: none may seem to begin
+#: before the right does.
+_WRITES = f"""
+WITH counted AS (
+    SELECT stream, sender, {{bucket}} AS bucket, count(*) AS frames, min(ts) AS first, max(ts) AS last
+    FROM the_frames JOIN places USING (space, stream_id)
+    GROUP BY stream, sender, bucket
+), named AS (
+    SELECT stream, sender, sender AS writer FROM counted GROUP BY stream, sender
+    QUALIFY row_number() OVER (PARTITION BY stream ORDER BY sum(frames) DESC, sender) <= {TOP_WRITERS}
+), lanes AS (
+    SELECT stream, writer, bucket, sum(frames) AS frames, min(first) AS first, max(last) AS last
+    FROM counted LEFT JOIN named USING (stream, sender)
+    GROUP BY stream, writer, bucket
+), pieces AS (
+    SELECT *, bucket - row_number() OVER (PARTITION BY stream, writer ORDER BY bucket) AS piece FROM lanes
+)
+SELECT stream, writer AS sender, epoch_ms(min(first)) AS "from", epoch_ms(max(last)) AS until,
+    CAST(sum(frames) AS BIGINT) AS frames
+FROM pieces GROUP BY stream, writer, piece ORDER BY stream, sender NULLS FIRST, "from"
+"""
+_RIGHTS = f"""
+SELECT * FROM (
+    SELECT stream, participant, "right", given_how, granted_by, reason, ended_how, ended_by, end_reason, max_frames,
+        frames_used, from_seq, until_seq, epoch_ms(from_ts) AS "from", epoch_ms(until_ts) AS until,
+        epoch_ms(expires_at) AS expires
+    FROM the_authorizations JOIN places USING (space, stream_id)
+    WHERE "right" IN ('own', 'write')
+    ORDER BY from_ts DESC, from_seq DESC LIMIT {MOST_ROWS}
+) ORDER BY stream, from_seq, "right"
+"""
+_RATES = """
+SELECT coalesce(stream, -1) AS stream, {bucket} AS bucket, count(*) AS frames, CAST(sum(size) AS BIGINT) AS bytes
+FROM the_frames LEFT JOIN places USING (space, stream_id)
+GROUP BY ALL ORDER BY stream, bucket
+"""
+_MESSAGES = "SELECT {bucket} AS bucket, count(*) AS envelopes FROM the_envelopes GROUP BY bucket ORDER BY bucket"
+_LATENCY = """
+SELECT "at", frames, p[1] AS p50, p[2] AS p95, p[3] AS p99
+FROM (
+    SELECT {begin} + {bucket} * {step} AS "at", count(*) AS frames, quantile_disc(latency_ms, [0.5, 0.95, 0.99]) AS p
+    FROM the_frames WHERE latency_ms IS NOT NULL GROUP BY "at"
+) ORDER BY "at"
+"""
+_REFUSALS = f"""
+SELECT code, {{bucket}} AS bucket, CAST(sum(count) AS BIGINT) AS count
+FROM the_refusals GROUP BY code, bucket ORDER BY count DESC, code, bucket LIMIT {MOST_ROWS}
+"""
+_REFUSAL_CODES = f"""
+SELECT code, kind, CAST(sum(count) AS BIGINT) AS count
+FROM the_refusals GROUP BY code, kind ORDER BY count DESC, code, kind LIMIT {MOST_LISTED}
+"""
+_GAPS = f"""
+SELECT space, stream_id, sender, count(*) AS gaps, CAST(sum(missing) AS BIGINT) AS missing,
+    CAST(sum(still_missing) AS BIGINT) AS still_missing, count(*) FILTER (healed) AS healed, epoch_ms(max(ts)) AS last
+FROM the_sequence_gaps GROUP BY space, stream_id, sender
+ORDER BY still_missing DESC, missing DESC, space, stream_id, sender LIMIT {MOST_LISTED}
+"""
+_HANDOFFS = f"""
+SELECT * FROM (
+    SELECT space, stream_id, how, "by", writer, reason, outcome, waited_ms, silent_ms, seq, epoch_ms(ts) AS "at"
+    FROM the_handoffs ORDER BY ts DESC, seq DESC LIMIT {MOST_ROWS}
+) ORDER BY "at", seq
+"""
+#: Of those who came first: each participant is a row of the picture.
+_SESSIONS = f"""
+WITH first AS (
+    SELECT space, participant FROM the_sessions GROUP BY space, participant
+    ORDER BY min(joined_ts), space, participant LIMIT {TOP_PEOPLE}
+)
+SELECT * FROM (
+    SELECT space, participant, ended_how, connections, transport, epoch_ms(joined_ts) AS "from",
+        epoch_ms(left_ts) AS until,
+        [{{"from": epoch_ms(each.ts), "until": epoch_ms(each.resumed_ts), "reason": each.reason}}
+            for each in coalesce(suspensions, [])[:{MOST_LISTED}]] AS lost
+    FROM the_sessions JOIN first USING (space, participant)
+    ORDER BY joined_ts DESC LIMIT {MOST_ROWS}
+) ORDER BY "from", participant
+"""
+_QUARANTINE = f"""
+SELECT space, stream_id, format_id, sender, reason.rule AS rule, count(*) AS frames, min(reason.message) AS example
+FROM (SELECT space, stream_id, format_id, sender, unnest(reasons) AS reason FROM the_quarantine)
+GROUP BY ALL ORDER BY frames DESC, space, stream_id, rule LIMIT {MOST_LISTED}
+"""
+_FINDINGS = f"""
+SELECT space, seq, epoch_ms(ts) AS "at", rule, stream_id, participant, reason
+FROM the_audit ORDER BY space, seq, rule LIMIT {MOST_LISTED}
+"""

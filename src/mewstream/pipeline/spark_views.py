@@ -1,0 +1,36 @@
+"""The tables of a warehouse for Spark SQL: its dialect, without jars."""
+
+from __future__ import annotations
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from mewstream.pipeline.asking import questions
+from mewstream.pipeline.dialects import SPARK
+from mewstream.pipeline.errors import PipelineError
+from mewstream.pipeline.tables import SHOWN
+from mewstream.pipeline.warehouse import Warehouse
+
+
+def register_views(spark: SparkSession, warehouse: Warehouse) -> list[str]:
+    """Make every table known to SQL by its plain name, and every format by its typed view. Returns the names."""
+    for table in SHOWN:
+        warehouse.spark_table(spark, table.name).createOrReplaceTempView(table.name)
+    with questions(warehouse) as asked:
+        views = asked.typed_views()
+    for view in views:
+        spark.sql(f"CREATE OR REPLACE TEMP VIEW {SPARK.quoted(view.name)} AS {view.select(SPARK)}")
+    return [*(table.name for table in SHOWN), *(view.name for view in views)]
+
+
+def ask(spark: SparkSession, sql: str, known: list[str]) -> DataFrame:
+    try:
+        found = spark.sql(sql)
+    except AnalysisException as error:
+        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+            raise
+        missing = (error.getMessageParameters() or {}).get("relationName", "that").strip("`")
+        raise PipelineError(f"there is no table {missing}: there are {', '.join(known)}") from None
+    if not found.columns:
+        raise PipelineError("this gives no rows: expected a SELECT")
+    return found

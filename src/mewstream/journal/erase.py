@@ -1,8 +1,9 @@
 """Erasing one space: its rows become tombstones, and nothing else of it stays.
 
-A tombstone keeps offset, space, seq, epoch and ts, so that the numbers stay gap-free and the range
-stays marked; ``record`` and ``outcome`` are ``erased``, everything else is null. A reader sees an
-:class:`~mewstream.journal.schema.UnknownRecord`, which has no effect on the state.
+A tombstone keeps offset, seq, epoch and ts, so that the numbers stay gap-free and the range stays
+marked; in place of the space stands a hash, ``record`` and ``outcome`` are ``erased``, everything else
+is null. A reader sees an :class:`~mewstream.journal.schema.UnknownRecord` of a space that nobody
+serves. The space itself was never there: served again, it begins with ``seq`` 1.
 
 Whatever moment it is interrupted at, the journal is sound, and erasing again completes it:
 the snapshot without the space comes first, so that no start folds a log that is half erased.
@@ -10,6 +11,8 @@ the snapshot without the space comes first, so that no start folds a log that is
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,18 +32,19 @@ from mewstream.protocol.state import SpaceState
 
 ERASED = "erased"
 _LOCAL = fs.LocalFileSystem()
-_KEPT = frozenset({"offset", "space", "seq", "epoch", "ts"})
+_KEPT = frozenset({"offset", "seq", "epoch", "ts"})
 _MARKED = frozenset({"record", "outcome"})
 
 
 @dataclass(slots=True)
 class Survey:
-    """What there is of a space. ``records`` are those that are not erased yet."""
+    """What there is of a space."""
 
     space: str
     partition: int
     records: int = 0
-    erased: int = 0
+    first_offset: int = 0
+    """Of those."""
     segments: list[Segment] = field(default_factory=list)
     has_state: bool = False
     set_aside: list[Path] = field(default_factory=list)
@@ -48,7 +52,19 @@ class Survey:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.records or self.erased or self.has_state)
+        return not (self.records or self.has_state)
+
+
+def erased_name(journal: str, space: str, first_offset: int, partitions: int) -> str:
+    """What stands for a space in its tombstones: a hash, of the same partition. Each range that is erased has its own,
+    for the space may be served again, and erased again."""
+    number = partition_of(space, partitions)
+    for attempt in itertools.count():
+        told = f"{journal}\n{space}\n{first_offset}\n{attempt}".encode()
+        name = f"{ERASED}-{hashlib.sha256(told).hexdigest()[:24]}"
+        if partition_of(name, partitions) == number:
+            return name
+    raise AssertionError("every partition has names")
 
 
 def refuse_damaged(reader: JournalReader) -> None:
@@ -67,10 +83,9 @@ def survey(journal: LocalJournal, space: str, states: dict[str, SpaceState]) -> 
     found = Survey(space, number, has_state=space in states)
     for batch in journal.reader.batches(number, journal.identity.pruned.get(number, 0)):
         own = batch.rows.filter(pc.equal(batch.rows.column("space"), space))
-        gone = pc.sum(pc.equal(own.column("record"), ERASED)).as_py() or 0
-        found.erased += gone
-        if own.num_rows > gone:
-            found.records += own.num_rows - gone
+        if own.num_rows:
+            found.first_offset = found.first_offset if found.records else own.column("offset")[0].as_py()
+            found.records += own.num_rows
             if not found.segments or found.segments[-1].name != batch.segment.name:
                 found.segments.append(batch.segment)
     found.set_aside = sorted((journal.root / f"p{number}").glob("*.bad"))
@@ -96,10 +111,12 @@ def erase(
     active = SegmentName(journal.reader.segments(number)[-1].name.first_offset, sealed=False)
     if any(segment.name == active for segment in found.segments):
         partition.roll()
+    mark = erased_name(journal.identity.id, space, found.first_offset, len(journal.partitions))
     before = states.get(space)
     if before is not None:
-        # What a fold over nothing but tombstones gives: the numbers go on where they were.
-        states = {**states, space: SpaceState(space, seq=before.seq, ts=before.ts)}
+        # What a fold over nothing but tombstones gives.
+        others = {name: state for name, state in states.items() if name != space}
+        states = {**others, mark: SpaceState(mark, seq=before.seq, ts=before.ts)}
     file, data = journal.encode_snapshot(number, states)
     journal.write_snapshot(file, data)
     for other in snapshot_files(directory):
@@ -107,9 +124,16 @@ def erase(
             files.remove(other)
 
     for segment in found.segments:
-        _erase_in(files, segment, space)
+        _erase_in(files, segment, space, mark)
         progress(segment)
-    # What a crash has left may hold records of the space too: a sealing or a snapshot that never counted.
+    remove_strays(journal, number, files=files)
+    return found
+
+
+def remove_strays(journal: LocalJournal, number: int, *, files: Files | None = None) -> None:
+    """What a crash has left may hold records of the space too: a sealing or a snapshot that never counted."""
+    files = files or Files()
+    partition, directory = journal.partitions[number], journal.root / f"p{number}"
     for closed in partition.closed:
         partition.seal(closed)
     partition.closed = []
@@ -118,16 +142,15 @@ def erase(
         if stray.name not in named:
             files.remove(stray)
     files.sync_directory(directory)
-    return found
 
 
-def _erase_in(files: Files, segment: Segment, space: str) -> None:
+def _erase_in(files: Files, segment: Segment, space: str, mark: str) -> None:
     """Both files of a segment cannot be replaced at once. But a segment counts in its sealed form
     where it has one, and otherwise as it was first written: so the new one is made in the other
     form, and begins to count when one index appears or disappears."""
 
     def change(rows: pa.RecordBatch) -> pa.RecordBatch:
-        return with_tombstones(rows, space)
+        return with_tombstones(rows, space, mark)
 
     first = segment.name.first_offset
     sealed, unsealed = SegmentName(first, sealed=True), SegmentName(first, sealed=False)
@@ -140,10 +163,10 @@ def _erase_in(files: Files, segment: Segment, space: str) -> None:
     remove_segment(files, segment)
 
 
-def with_tombstones(rows: pa.RecordBatch, space: str) -> pa.RecordBatch:
-    """The same rows, with those of a space erased."""
+def with_tombstones(rows: pa.RecordBatch, space: str, mark: str) -> pa.RecordBatch:
+    """The same rows, with those of a space erased; ``mark`` stands for it."""
     mine = pc.equal(rows.column("space"), space)
-    places = pc.subtract(rows.column("offset"), rows.column("offset")[0])
+    places = pa.array(range(rows.num_rows), pa.int64())
     # `if_else` with a null would only mark the values as null and leave their bytes in the buffer:
     # what is taken from nowhere has none.
     others = pc.if_else(mine, pa.scalar(None, pa.int64()), places)
@@ -152,6 +175,8 @@ def with_tombstones(rows: pa.RecordBatch, space: str) -> pa.RecordBatch:
         column = rows.column(each.name)
         if each.name in _MARKED:
             column = pc.fill_null(column.take(others), ERASED)
+        elif each.name == "space":
+            column = pc.fill_null(column.take(others), mark)
         elif each.name not in _KEPT:
             column = column.take(others)
         columns.append(column)

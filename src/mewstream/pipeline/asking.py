@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,9 +28,8 @@ _ROWS_AT_ONCE = 10_000
 class Questions:
     """A connection to DuckDB in which tables are views with their plain names."""
 
-    def __init__(self, table: TableOf, names: Sequence[str] = tuple(table.name for table in SHOWN)) -> None:
+    def __init__(self, table: TableOf) -> None:
         self._table = table
-        self._names = {name.lower(): name for name in names}
         self._registered: set[str] = set()
         self._views: list[TypedView] | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="mewstream-")
@@ -56,7 +55,7 @@ class Questions:
 
     def known(self) -> list[str]:
         """All tables, and the views of announced formats."""
-        return [*self._names.values(), *(view.name for view in self.typed_views())]
+        return [*(table.name for table in SHOWN), *(view.name for view in self.typed_views())]
 
     def need(self, *names: str) -> None:
         """Make tables known to DuckDB. A table that is not needed is not even opened."""
@@ -68,7 +67,7 @@ class Questions:
     def need_all_in(self, sql: str) -> None:
         """Whatever is named in a text; a word that only looks like a table does no harm."""
         words = {word.lower() for word in _WORD.findall(sql)}
-        self.need(*(name for word, name in self._names.items() if word in words))
+        self.need(*(table.name for table in SHOWN if table.name in words))
         if any(word.startswith("content_") for word in words):
             for view in self.typed_views():
                 if view.name.lower() in words and view.name not in self._registered:

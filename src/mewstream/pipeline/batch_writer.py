@@ -14,7 +14,7 @@ from mewstream.pipeline.files import DATA_FILES, DataFile, read_file, write_file
 from mewstream.pipeline.position import Position
 from mewstream.pipeline.sql import is_for_small
 from mewstream.pipeline.storage import Store
-from mewstream.pipeline.tables import IS_OPEN, Table
+from mewstream.pipeline.tables import IS_OPEN, Column, Table
 
 #: A batch of at most so many records is small.
 SMALL_BATCH = 50_000
@@ -127,15 +127,24 @@ def _told(files: DataFrame) -> list[DataFile]:
     return [DataFile(*row) for row in files.collect()]
 
 
-def read_with_spark(spark: SparkSession, store: Store, table: Table, files: Sequence[DataFile]) -> DataFrame:
-    """Files of a table as rows. Spark reads what is in a directory by itself. From an object store the workers
-    read, who have what is needed for it anyway: Spark would need jars, and credentials of its own."""
+def read_with_spark(
+    spark: SparkSession, store: Store, table: Table, files: Sequence[DataFile], columns: Sequence[Column] | None = None
+) -> DataFrame:
+    """Files of a table as rows: the columns that are in the files, or others. Spark reads what is in a directory by
+    itself. From an object store the workers read, who have what is needed for it anyway: Spark would need jars, and
+    credentials of its own."""
+    columns = columns or table.columns
+    schema = ", ".join(f"`{column.name}` {column.type}" for column in columns)
     if not files:
-        return spark.createDataFrame([], table.schema)
+        return spark.createDataFrame([], schema)
     if store.is_local:
-        return spark.read.schema(table.schema).parquet(*(f"{store.uri(table.name)}/{file.path}" for file in files))
-    work: list[Work] = [functools.partial(read_file, store, table.name, file.path) for file in files]
-    return in_workers(spark, work, _as_they_are, table.schema)
+        root = store.uri(table.name)
+        # With a base path the directories tell the partition column.
+        reader = spark.read if columns == table.columns else spark.read.option("basePath", root)
+        return reader.schema(schema).parquet(*(f"{root}/{file.path}" for file in files))
+    names = [column.name for column in columns]
+    work: list[Work] = [functools.partial(read_file, store, file, names) for file in files]
+    return in_workers(spark, work, _as_they_are, schema)
 
 
 def _as_they_are(_: int, rows: Batches) -> Batches:

@@ -15,7 +15,6 @@ from mewstream.journal.reader import partition_of
 from mewstream.pipeline.arrow_work import Change, Work
 from mewstream.pipeline.files import DataFile, changed_file
 from mewstream.pipeline.storage import Store
-from mewstream.pipeline.tables import RECORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,6 +69,6 @@ class Bronze(NamedTuple):
         keep = None if self.ranges is None else self.ranges.kept
         read = columns if keep is None else tuple(dict.fromkeys([*columns, "offset", "space"]))
         return [
-            functools.partial(changed_file, self.store, RECORDS.name, file.path, read, change, keep)
+            functools.partial(changed_file, self.store, file, read, change, keep)
             for file in sorted(self.files, key=lambda file: file.path)
         ]

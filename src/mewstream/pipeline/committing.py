@@ -108,6 +108,15 @@ class Tables:
         before = {file.path for file in log.files(log.version - 1)}
         return Unfinished(Position.from_json(log.remark()), [file for file in log.files() if file.path not in before])
 
+    def roll_back(self) -> None:
+        """Undo what some tables have of a batch that was not finished. The next one reads the same again."""
+        unfinished = [name for name, log in self.logs.items() if log.committed() > self.batch]
+        for name in unfinished:
+            self.logs[name].restore(self.newest.versions[name])
+        if unfinished:
+            self.record("rollback", self.newest.position)
+            self.reload()
+
     def commit(self, changes: Changes, position: Position, *, records: int) -> None:
         """Everything that the batch has written counts from here on, and nothing of it before."""
         number = self.batch + 1

@@ -18,6 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import (
     AddAction,
     CommitProperties,
+    PostCommitHookProperties,
     RemoveAction,
     Transaction,
     create_table_with_add_actions,
@@ -30,15 +31,25 @@ from mewstream.pipeline.storage import Store
 from mewstream.pipeline.tables import Layer, Table
 
 APPLICATION = "mewstream-pipeline"
-#: How long files stay that are not of the newest version: Delta's ordinary safety period, for readers that have begun.
-_KEPT = "interval 7 days"
-#: Of tables that nobody reads but the next batch.
-_KEPT_OF_STATE = "interval 1 days"
 _KEY = "mewstream"
+#: Expired commits are looked for now and then, and not after each one: that takes longer the more there are.
+_AFTERWARDS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
 def delta_schema(table: Table) -> Schema:
     return Schema.from_arrow(pa.schema([(each.name, arrow_type(each.type)) for each in table.all_columns]))
+
+
+def _properties(table: Table) -> dict[str, str]:
+    """How long files stay that are not of the newest version, and the commits before it. For files it is Delta's
+    ordinary safety period, but for tables that nobody reads except the next batch. Every commit lists the log, so that
+    it must not become long; who follows a table whose rows are final, as a stream, has a day."""
+    return {
+        "delta.dataSkippingStatsColumns": ",".join(table.statistics),
+        "delta.deletedFileRetentionDuration": f"interval {1 if table.layer is Layer.STATE else 7} days",
+        "delta.logRetentionDuration": "interval 1 hours" if table.has_open_rows else "interval 1 days",
+        "delta.checkpointInterval": "10",
+    }
 
 
 def partition_columns(table: Table) -> list[str]:
@@ -54,13 +65,14 @@ class DeltaLog:
         self.table = table
         with told(store):
             self.delta = DeltaTable(store.uri(table.name))
+        self._numbers: dict[str, int] = {}
+        """What :meth:`committed` tells, which is slow to ask for."""
 
     @classmethod
     def create(cls, store: Store, table: Table) -> DeltaLog:
         """The table, which is made where there is none."""
         with contextlib.suppress(TableNotFoundError):
             return cls(store, table)
-        kept = _KEPT_OF_STATE if table.layer is Layer.STATE else _KEPT
         with told(store):
             create_table_with_add_actions(
                 store.uri(table.name),
@@ -70,10 +82,7 @@ class DeltaLog:
                 partition_by=partition_columns(table),
                 name=table.name,
                 description=table.meaning,
-                configuration={
-                    "delta.dataSkippingStatsColumns": ",".join(table.statistics),
-                    "delta.deletedFileRetentionDuration": kept,
-                },
+                configuration=_properties(table),
             )
         log = cls(store, table)
         log.sync()
@@ -85,8 +94,10 @@ class DeltaLog:
 
     def committed(self, application: str = APPLICATION) -> int:
         """The number that the last commit of an application carried; -1 before the first."""
-        number = self.delta.transaction_version(application)
-        return -1 if number is None else number
+        if application not in self._numbers:
+            number = self.delta.transaction_version(application)
+            self._numbers[application] = -1 if number is None else number
+        return self._numbers[application]
 
     def files(self, version: int | None = None) -> list[DataFile]:
         """Those of the newest version, or of an earlier one."""
@@ -129,7 +140,16 @@ class DeltaLog:
                 commit_properties=CommitProperties(
                     custom_metadata=None if remark is None else {_KEY: remark}, app_transactions=numbers
                 ),
+                post_commithook_properties=_AFTERWARDS,
             )
+            self.delta.update_incremental()
+        self._numbers |= transactions or {}
+        self.sync()
+
+    def restore(self, version: int) -> None:
+        """The rows of an earlier version become those of a new one."""
+        with told(self.store):
+            self.delta.restore(version)
             self.delta.update_incremental()
         self.sync()
 

@@ -91,7 +91,7 @@ class Spark(Dialect):
 
     def exploded(self, rows: str) -> str:
         return (
-            f"(SELECT rows.*, line, item FROM {rows} AS rows "
+            f"(SELECT chosen.*, line, item FROM {rows} AS chosen "
             "LATERAL VIEW posexplode(try_variant_get(try_parse_json(body), '$', 'array<variant>')) AS line, item)"
         )
 
@@ -142,7 +142,7 @@ class Trino(Dialect):
     def exploded(self, rows: str) -> str:
         items = "TRY_CAST(json_parse(body) AS ARRAY(JSON))"
         return (
-            f"(SELECT rows.*, item, place - 1 AS line FROM {rows} AS rows "
+            f"(SELECT chosen.*, item, place - 1 AS line FROM {rows} AS chosen "
             f"CROSS JOIN UNNEST({items}) WITH ORDINALITY AS items (item, place))"
         )
 

@@ -83,8 +83,11 @@ def write_files(store: Store, tables: Sequence[str], chosen_by: str | None, _: i
 
 def write_rows(store: Store, table: Table, rows: pa.RecordBatch) -> list[DataFile]:
     """The same for a few rows, in this process."""
-    [told] = write_files(store, [table.name], None, 0, iter([rows]))
-    return [DataFile(**row) for row in told.to_pylist()]
+    return files_told(write_files(store, [table.name], None, 0, iter([rows])))
+
+
+def files_told(batches: Batches) -> list[DataFile]:
+    return [DataFile(**row) for batch in batches for row in batch.to_pylist()]
 
 
 class _OpenFiles:
@@ -226,38 +229,57 @@ def _told_value(value: Any) -> Any:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def read_file(store: Store, table: str, path: str) -> Batches:
-    """The rows of a file, in a worker, with the columns of the table."""
-    names = BY_NAME[table].names
-    with pq.ParquetFile(path, filesystem=store.filesystem(table)) as source:
-        for batch in source.iter_batches(columns=names):
-            yield _with_columns(batch, table, names)
+def read_file(store: Store, file: DataFile, names: Sequence[str]) -> Batches:
+    """The rows of a file, in a worker, with these columns of the table."""
+    with pq.ParquetFile(file.path, filesystem=store.filesystem(file.table)) as source:
+        for batch in source.iter_batches(columns=list(names)):
+            yield _with_columns(batch, file.table, names, file.partition)
 
 
 def changed_file(
-    store: Store, table: str, path: str, columns: tuple[str, ...], change: Change, keep: Change | None = None
+    store: Store,
+    file: DataFile,
+    columns: Sequence[str],
+    change: Change,
+    keep: Change | None = None,
+    *,
+    with_dictionaries: bool = True,
 ) -> Batches:
-    """What ``change`` makes of the rows of a file that ``keep`` leaves, in a worker."""
-    opened: Callable[..., pq.ParquetFile] = functools.partial(pq.ParquetFile, filesystem=store.filesystem(table))
-    with opened(path) as source:
-        # Texts that come again and again stay what they are in the file: numbers of a dictionary.
-        texts = [each.name for each in source.schema_arrow if each.type == pa.string()]
+    """What ``change`` makes of the rows of a file that ``keep`` leaves, in a worker. Texts that come again and again
+    stay what they are in the file: numbers of a dictionary."""
+    opened: Callable[..., pq.ParquetFile] = functools.partial(
+        pq.ParquetFile, file.path, filesystem=store.filesystem(file.table)
+    )
+    texts = []
+    if with_dictionaries:
+        with opened() as source:
+            texts = [each.name for each in source.schema_arrow if each.type == pa.string()]
     # Bronze of before has the times of another age, which would come as nanoseconds.
-    with opened(path, read_dictionary=texts, coerce_int96_timestamp_unit="us") as source:
+    with opened(read_dictionary=texts, coerce_int96_timestamp_unit="us") as source:
         for group in range(source.num_row_groups):
             extent = source.metadata.row_group(group)
             # Payloads are of any size, and only so much of them is to be in memory at once.
             rows = max(1, min(CHANGE_ROWS, CHANGE_BYTES * extent.num_rows // max(1, extent.total_byte_size)))
             for batch in source.iter_batches(rows, [group], columns):
-                whole = _with_columns(batch, table, columns)
+                whole = _with_columns(batch, file.table, columns, file.partition)
                 yield change(whole if keep is None else keep(whole))
 
 
-def _with_columns(rows: pa.RecordBatch, table: str, names: Sequence[str]) -> pa.RecordBatch:
-    """The columns in their order. One that is newer than the file is null."""
+def _with_columns(
+    rows: pa.RecordBatch, table: str, names: Sequence[str], partition: str | None = None
+) -> pa.RecordBatch:
+    """The columns in their order. One that is newer than the file is null; that of the partition has its value."""
     if rows.schema.names == list(names):
         return rows
-    types = {column.name: arrow_type(column.type) for column in BY_NAME[table].columns}
-    there = set(rows.schema.names)
-    arrays = [rows.column(name) if name in there else pa.nulls(rows.num_rows, types[name]) for name in names]
-    return pa.RecordBatch.from_arrays(arrays, list(names))
+    declared = BY_NAME[table]
+    arrays = dict(zip(rows.schema.names, rows.columns, strict=True))
+    for column in declared.all_columns:
+        if column.name not in arrays:
+            type = arrow_type(column.type)
+            is_partition = column is declared.partition and partition is not None
+            arrays[column.name] = (
+                pa.repeat(pa.scalar(partition).cast(type), rows.num_rows)
+                if is_partition
+                else pa.nulls(rows.num_rows, type)
+            )
+    return pa.RecordBatch.from_arrays([arrays[name] for name in names], list(names))

@@ -1,6 +1,7 @@
 """Living with the tables: small files are put together, what is too old is dropped, and files that nobody needs go.
 
-All of it happens between batches, so that the newest version of ``records`` is always that of a batch that was begun.
+What changes a table happens before a batch, so that the newest version of ``records`` is that of a batch as soon as one
+is begun. Old commits are forgotten after it, when no reader is sent to an earlier version than the newest.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PROPERTIES = WriterProperties(compression="SNAPPY")
 Retention = Mapping[str, timedelta]
 
 
-def maintain(tables: Tables, *, now: datetime | None = None) -> None:
+def before_batch(tables: Tables, *, now: datetime | None = None) -> None:
     """What is due: compaction every so many batches, vacuum once a day."""
     day = (now or datetime.now(UTC)).toordinal()
     logs = [*tables.logs.values(), tables.commits]
@@ -45,6 +46,14 @@ def maintain(tables: Tables, *, now: datetime | None = None) -> None:
         for each in logs:
             vacuum(each)
         tables.commits.commit([], transactions={_VACUUM: day})
+
+
+def after_batch(tables: Tables) -> None:
+    """Forget commits that are older than the table's properties say."""
+    if tables.batch % COMPACT_EVERY == 0:
+        for each in (*tables.logs.values(), tables.commits):
+            with told(each.store):
+                each.delta.cleanup_metadata()
 
 
 # -- compaction -----------------------------------------------------------------------------------

@@ -137,6 +137,7 @@ class Draft:
         self.discard()
 
     def discard(self) -> None:
+        """Its files are left to vacuum."""
         self.store.remove(REFRESH.name)
 
 

@@ -22,13 +22,15 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from mewstream.journal.retention import commit_consumer
+from mewstream.pipeline.alerting import Alerts, Tell
 from mewstream.pipeline.arrow_work import unchanged
 from mewstream.pipeline.batch import Counted, Schemas, count, derive, statistics
 from mewstream.pipeline.batch_writer import BatchWriter, Sessions
 from mewstream.pipeline.bronze import Bronze, Ranges, portions
 from mewstream.pipeline.committing import Tables
+from mewstream.pipeline.erasing import is_interrupted
 from mewstream.pipeline.errors import PipelineError, WarehouseError, own_words
-from mewstream.pipeline.maintenance import Retention, maintain, retain
+from mewstream.pipeline.maintenance import Retention, after_batch, before_batch, retain
 from mewstream.pipeline.position import Position
 from mewstream.pipeline.ranges import RangeReader
 from mewstream.pipeline.refresh import Draft, KnownBronze, bronze_of
@@ -36,7 +38,7 @@ from mewstream.pipeline.session import spark_session
 from mewstream.pipeline.source import StreamReader, read_slice
 from mewstream.pipeline.source_options import SourceOptions, absolute, open_journal
 from mewstream.pipeline.storage import Store, locked, store_at
-from mewstream.pipeline.tables import PUBLIC, RECORDS
+from mewstream.pipeline.tables import AUDIT, PUBLIC, RECORDS
 from mewstream.pipeline.warehouse import refuse_old_kind, refuse_other_version
 from mewstream.protocol.errors import MewError
 
@@ -45,6 +47,7 @@ log = logging.getLogger("mewstream.pipeline")
 #: How long a batch may go on after a stop was asked for, in seconds.
 STOP_GRACE = 60.0
 _POLL_SECONDS = 1
+_RETAIN_EVERY = 86_400.0
 #: A run over at most so many records is short.
 SHORT_RUN = 500_000
 #: For Spark in this process; on a cluster the driver holds little.
@@ -68,6 +71,9 @@ class Settings:
     interval: float = 1.0
     """Seconds between the beginnings of two batches, where there is that little to do."""
     retention: Retention = field(default_factory=dict)
+    """Drop what is older, when a run begins and once a day."""
+    on_finding: Tell | None = None
+    """Is called with new findings of the audit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,8 @@ class Progress:
     lag: int
     total: int
     """Records in the tables."""
+    findings: int = 0
+    """Findings of the audit in the tables."""
     refreshing: bool = False
 
     @property
@@ -232,6 +240,7 @@ class _Pipeline:
             SourceOptions(path=absolute(settings.data), max_records=settings.max_records, max_bytes=settings.max_bytes),
             advice="To go on with what is there, give another --warehouse",
         )
+        self._alerts: Alerts | None = None
         self.result = Result()
 
     def run(self) -> None:
@@ -239,6 +248,11 @@ class _Pipeline:
             self._refresh()
         if not self._stop.is_set():
             self._tables = Tables(self._store, self._beginning)
+            if is_interrupted(self._tables):
+                raise WarehouseError(
+                    f"an erase of a space from {self._store} was interrupted: complete it with `mewstream erase`, then "
+                    "run the pipeline"
+                )
             self.result.rows = self._tables.rows
             self._follow()
 
@@ -249,18 +263,23 @@ class _Pipeline:
 
     def _follow(self) -> None:
         """One batch after the other, from where the tables end."""
+        if self._settings.on_finding is not None:
+            self._alerts = Alerts(self._tables, self._settings.on_finding)
         self._finish_batch()
-        if self._settings.retention:
-            retain(self._tables, self._settings.retention)
+        retained = -_RETAIN_EVERY
         if not self._settings.continuous:
             self._reader.prepareForTriggerAvailableNow()
         while not self._stop.is_set():
             began = time.monotonic()
+            if self._settings.retention and began - retained > _RETAIN_EVERY:
+                retain(self._tables, self._settings.retention)
+                retained = began
             before = self._tables.newest.position
             after = self._next(before)
             if after != before:
-                maintain(self._tables)
+                before_batch(self._tables)
                 self._read(before, after)
+                after_batch(self._tables)
             elif not self._settings.continuous:
                 return
             self._acknowledge()
@@ -286,8 +305,7 @@ class _Pipeline:
         counted = self._derive(batch, Bronze(batch.added(RECORDS), self._store, batch.files_added(RECORDS)))
         if counted.ranges != ranges:
             raise WarehouseError(f"{ranges} of the journal were to be written, and {counted.ranges} are there")
-        batch.commit(after, records=counted.records)
-        self._report(counted, began, self._lag(), batch.number)
+        self._commit(batch, after, counted, began)
 
     def _finish_batch(self) -> None:
         """A run was killed while it committed a batch: its bronze is there, and the rest is made again."""
@@ -297,8 +315,13 @@ class _Pipeline:
             batch = BatchWriter(self._sessions, self._tables, sum(file.rows for file in unfinished.bronze))
             batch.adopt(unfinished.bronze)
             counted = self._derive(batch, Bronze(batch.added(RECORDS), self._store, unfinished.bronze))
-            batch.commit(unfinished.position, records=counted.records)
-            self._report(counted, began, self._lag(), batch.number)
+            self._commit(batch, unfinished.position, counted, began)
+
+    def _commit(self, batch: BatchWriter, position: Position, counted: Counted, began: float) -> None:
+        batch.commit(position, records=counted.records)
+        self._report(counted, began, self._lag(), batch.number)
+        if self._alerts is not None and (findings := batch.files_added(AUDIT)):
+            self._alerts.found(findings, batch.number)
 
     def _derive(self, batch: BatchWriter, bronze: Bronze) -> Counted:
         stats = statistics(bronze.rows)
@@ -365,8 +388,9 @@ class _Pipeline:
         if not refreshing:
             self.result.batches += 1
             self.result.records += counted.records
-        total = self.result.rows.get(RECORDS.name, 0)
-        self._progress(Progress(batch, counted.records, time.monotonic() - began, lag, total, refreshing))
+        total, findings = (self.result.rows.get(table.name, 0) for table in (RECORDS, AUDIT))
+        seconds = time.monotonic() - began
+        self._progress(Progress(batch, counted.records, seconds, lag, total, findings, refreshing))
 
 
 def consumer_name(store: Store) -> str:

@@ -602,7 +602,7 @@ COMMITS = Table(
     ("batch",),
     (
         Column("batch", "bigint", "its number, without a hole"),
-        Column("operation", "string", "what it did: create, run, refresh, retain or erase"),
+        Column("operation", "string", "what it did: create, run, refresh, retain, erase or rollback"),
         Column("committed_at", "timestamp", "when, by the clock of the pipeline"),
         Column("records", "bigint", "records that it read"),
         Column("journal", "string", "the id of the journal that the tables are made from"),

@@ -55,7 +55,7 @@ class TypedView(NamedTuple):
         )
         rows = f"(SELECT * FROM {content} WHERE {conditions})"
         if self.format["decodes"] not in ("json", "lines"):
-            return f"SELECT {', '.join(_PLACE)}, text FROM {rows} AS rows"
+            return f"SELECT {', '.join(_PLACE)}, text FROM {rows} AS chosen"
         is_lines = self.format["decodes"] == "lines"
         body = dialect.item if is_lines else "body"
         columns = [
@@ -63,7 +63,7 @@ class TypedView(NamedTuple):
             for alias, key, type in columns_of(_decode(self.format["schema"]))
         ]
         chosen = [*_PLACE, *(["line"] if is_lines else []), *columns, f"{body} AS body"]
-        return f"SELECT {', '.join(chosen)} FROM {dialect.exploded(rows) if is_lines else rows} AS rows"
+        return f"SELECT {', '.join(chosen)} FROM {dialect.exploded(rows) if is_lines else rows} AS chosen"
 
 
 def typed_views(formats: Iterable[Mapping[str, Any]]) -> list[TypedView]:

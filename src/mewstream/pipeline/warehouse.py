@@ -11,7 +11,6 @@ Spark nor a JVM is needed for it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -20,12 +19,10 @@ from deltalake import DeltaTable
 from mewstream.pipeline.commits import Commit, newest_commit
 from mewstream.pipeline.delta import data_files, told
 from mewstream.pipeline.errors import WarehouseError
+from mewstream.pipeline.files import DataFile
 from mewstream.pipeline.refresh import is_old_kind
 from mewstream.pipeline.storage import Store, store_at
 from mewstream.pipeline.tables import BY_NAME, COMMITS, SCHEMA_VERSION
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class Warehouse:
@@ -44,17 +41,14 @@ class Warehouse:
         """A table for everything that understands Arrow. Files that cannot hold what is asked for are not read."""
         return self.delta(name).to_pyarrow_dataset(filesystem=self.store.filesystem(name))
 
+    def files(self, name: str) -> list[DataFile]:
+        return data_files(self.delta(name), BY_NAME[name])
+
     def rows(self, name: str) -> int:
-        return sum(file.rows for file in data_files(self.delta(name), BY_NAME[name]))
+        return sum(file.rows for file in self.files(name))
 
     def table(self, name: str) -> pa.Table:
         return self.dataset(name).to_table()
-
-    def spark_table(self, spark: SparkSession, name: str) -> DataFrame:
-        """A table for Spark, which needs no jars for it."""
-        from mewstream.pipeline.batch_writer import read_with_spark
-
-        return read_with_spark(spark, self.store, BY_NAME[name], data_files(self.delta(name), BY_NAME[name]))
 
 
 def open_warehouse(path: str | Path) -> Warehouse:

@@ -1,0 +1,66 @@
+"""``mewstream erase``: a space out of the journal and out of the tables made from it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import click
+
+from mewstream.cli.journal import confirm_erasing, erasing
+from mewstream.cli.output import print_table, quietly
+from mewstream.cli.warehouses import require_query, working
+from mewstream.pipeline.errors import PipelineError
+
+
+@click.command()
+@click.option("--space", required=True, help="The space that is erased.")
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The data directory of the gateway, which must not run.",
+)
+@click.option("--warehouse", required=True, metavar="DIR|URL", help="The tables, which no pipeline may be writing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@quietly
+def erase(space: str, data: Path, warehouse: str, yes: bool) -> None:
+    """Erase what was said and done in a space, from the journal and from every table. This cannot be undone.
+
+    Neither its name nor anything of its messages stays in any file of the two: files that hold it are rewritten, old
+    versions of the tables are removed at once with what the logs of Delta say of them, and a hash marks the range that
+    was erased. So versions of before cannot be read any more, and somebody who is reading just now may fail.
+
+    Copies are not reached: exports, reports, the files of gateway_logging and output_log, backups. Should it be
+    interrupted, both are sound; erase again.
+
+    \b
+    Examples:
+      mewstream erase --space demo --data ./data --warehouse ./warehouse
+      mewstream erase --space demo --data ./data --warehouse s3://bucket/warehouse --yes
+    """
+    require_query()
+    from mewstream.pipeline import erasing as in_tables
+    from mewstream.pipeline.committing import Tables
+    from mewstream.pipeline.storage import locked, store_at
+    from mewstream.pipeline.warehouse import open_warehouse
+
+    with contextlib.ExitStack() as stack:
+        opened = open_warehouse(warehouse)
+        stack.enter_context(locked(store_at(warehouse)))
+        tables = Tables(opened.store, lambda: opened.commit.position)
+        in_journal = stack.enter_context(erasing(data, space, may_be_empty=True))
+        if in_journal.journal.identity.id != tables.newest.journal:
+            raise PipelineError(f"the tables in {warehouse} are of another journal than the one in {data}")
+        found = in_tables.survey(tables, space)
+        if in_journal.is_empty and not found and not in_tables.is_interrupted(tables):
+            raise PipelineError(f"there is nothing of space {space!r} in {data} and in {warehouse}")
+        rows = sum(count for files in found.values() for _, count in files)
+        what = f"{in_journal.what}, and {rows} rows in {len(found)} tables"
+        confirm_erasing(f"Erase space {space!r}: {what}? This cannot be undone.", yes=yes)
+        if not in_journal.is_empty:
+            in_journal.erase()
+        with working("erasing from the tables"):
+            erased = in_tables.erase_space(tables, space)
+    print_table("Erased", ["table", "rows"], sorted(erased.rows.items()))
+    click.echo(f"erased space {space!r}: {what}; {erased.files} old files removed")

@@ -187,4 +187,8 @@ def told(store: Store) -> Iterator[None]:
             "of the two, or give this one another --warehouse"
         ) from None
     except (DeltaError, OSError) as error:
-        raise WarehouseError(f"{store}: {str(error).partition(chr(10))[0]}") from None
+        raise WarehouseError(f"{store}: {first_line(error)}") from None
+
+
+def first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -12,6 +12,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -155,8 +156,8 @@ class _File:
         self._filesystem = store.filesystem(table.name)
         self._metadata: list[pq.FileMetaData] = []
         with self._told():
-            if store.is_local and directory:
-                self._filesystem.create_dir(directory)
+            if store.is_local:
+                Path(store.uri(table.name), directory).mkdir(parents=True, exist_ok=True)
             self._stream = self._filesystem.open_output_stream(self._path)
             self._writer = pq.ParquetWriter(
                 self._stream,
@@ -182,8 +183,11 @@ class _File:
         return DataFile(self._table.name, self._path, size, metadata.num_rows, self._value, stats)
 
     def abandon(self) -> None:
+        for step in (self._writer.close, self._stream.close):
+            # One that could not be closed says so once more, in its own way.
+            with contextlib.suppress(*STORAGE_ERRORS, RuntimeError):
+                step()
         with contextlib.suppress(*STORAGE_ERRORS):
-            self._stream.close()
             self._filesystem.delete_file(self._path)
 
     @contextlib.contextmanager

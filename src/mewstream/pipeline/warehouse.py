@@ -15,9 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from mewstream.pipeline.commits import Commit, newest_commit
-from mewstream.pipeline.delta import data_files, told
+from mewstream.pipeline.delta import data_files, first_line
 from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.files import DataFile
 from mewstream.pipeline.refresh import is_old_kind
@@ -34,8 +35,13 @@ class Warehouse:
 
     def delta(self, name: str) -> DeltaTable:
         version = None if name == COMMITS.name else self.commit.versions[name]
-        with told(self.store):
+        try:
             return DeltaTable(self.store.uri(name), version=version)
+        except DeltaError as error:
+            raise WarehouseError(
+                f"{self.store}: the table {name} is not there at version {version} ({first_line(error)}). Put it back "
+                "from a copy, or make all tables anew in another --warehouse"
+            ) from None
 
     def dataset(self, name: str) -> ds.Dataset:
         """A table for everything that understands Arrow. Files that cannot hold what is asked for are not read."""

@@ -32,6 +32,7 @@ from mewstream.pipeline.tables import Layer, Table
 
 APPLICATION = "mewstream-pipeline"
 _KEY = "mewstream"
+_LONGEST = 500
 #: Expired commits are looked for now and then, and not after each one: that takes longer the more there are.
 _AFTERWARDS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
@@ -187,8 +188,8 @@ def told(store: Store) -> Iterator[None]:
             "of the two, or give this one another --warehouse"
         ) from None
     except (DeltaError, OSError) as error:
-        raise WarehouseError(f"{store}: {first_line(error)}") from None
+        raise WarehouseError(f"{store}: {one_line(error)}") from None
 
 
-def first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:_LONGEST]

@@ -28,6 +28,7 @@ from mewstream.pipeline.tables import RECORDS, REFRESH, SPACE_SUMMARY
 
 #: Applications whose numbers, in ``commits``, say which erase was begun, and which is complete.
 _BEGUN, _COMPLETE = "mewstream-erase", "mewstream-erased"
+_LOG = "_delta_log/"
 _VERSION = re.compile(r"(\d{20})\.")
 
 
@@ -128,16 +129,19 @@ def _rewrite(log: DeltaLog, files: list[DataFile], change: Callable[[pa.RecordBa
 
 
 def _purge(log: DeltaLog) -> int:
-    """Remove all files but those of the newest version, and let the log begin there."""
+    """Remove all files but those of the newest version, and let the log begin there. That is no commit, for readers are
+    sent to this very version."""
     with told(log.store):
-        removed = log.delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
-        log.delta.update_incremental()
         log.delta.create_checkpoint()
-    name = f"{log.table.name}/_delta_log"
-    filesystem = log.store.filesystem(name)
+    filesystem, live = log.store.filesystem(log.table.name), {file.path for file in log.files()}
+    removed = 0
     for info in filesystem.get_file_info(fs.FileSelector("", recursive=True)):
-        found = _VERSION.match(info.base_name)
-        if found and int(found[1]) < log.version:
+        if info.type is not fs.FileType.File or info.path in live:
+            continue
+        version = _VERSION.match(info.base_name)
+        is_of_log = info.path.startswith(_LOG)
+        if not is_of_log or (version and int(version[1]) < log.version):
             filesystem.delete_file(info.path)
+            removed += not is_of_log
     log.sync()
-    return len(removed)
+    return removed

@@ -12,7 +12,7 @@ import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
@@ -74,7 +74,24 @@ def _filesystem(uri: str) -> fs.FileSystem:
         return fs.SubTreeFileSystem(uri, fs.LocalFileSystem())
     from deltalake.fs import DeltaStorageHandler
 
-    return fs.PyFileSystem(DeltaStorageHandler(uri))
+    class Handler(DeltaStorageHandler):
+        def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
+            return pa.PythonFile(_BytesOnly(self._handler.open_output_stream(path, metadata)), mode="w")
+
+    return fs.PyFileSystem(Handler(uri))
+
+
+class _BytesOnly:
+    """A file of delta-rs, which takes nothing but bytes, for Arrow, which gives buffers."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        return int(self._file.write(bytes(data)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def store_at(path: str | Path) -> Store:

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from mewstream.pipeline.commits import Commit, newest_commit
-from mewstream.pipeline.delta import data_files, first_line
+from mewstream.pipeline.delta import data_files, one_line
 from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.files import DataFile
 from mewstream.pipeline.refresh import is_old_kind
@@ -39,7 +39,7 @@ class Warehouse:
             return DeltaTable(self.store.uri(name), version=version)
         except DeltaError as error:
             raise WarehouseError(
-                f"{self.store}: the table {name} is not there at version {version} ({first_line(error)}). Put it back "
+                f"{self.store}: the table {name} is not there at version {version} ({one_line(error)}). Put it back "
                 "from a copy, or make all tables anew in another --warehouse"
             ) from None
 

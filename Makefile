@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help test test-long check docs demo serve clean bench bench-journal bench-startup bench-sdk bench-pipeline bench-against
+.PHONY: help test test-long check docs demo serve clean bench bench-journal bench-startup bench-history bench-sdk bench-pipeline bench-against
 
 help:
 	@echo "make test       set up .venv, check the code and run all tests"
@@ -51,6 +51,9 @@ bench-journal: $(STAMP)
 
 bench-startup: $(STAMP)
 	$(BIN)/python benchmarks/startup.py
+
+bench-history: $(STAMP)
+	$(BIN)/python benchmarks/history_reads.py
 
 bench-pipeline: $(STAMP)
 	$(BIN)/python benchmarks/pipeline_speed.py

@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -25,11 +26,14 @@ _CONTEXT.set_forkserver_preload(["mewstream.cli.main", "mewstream.cli.serve", "p
 class ForkedCommand:
     """``mewstream`` with these arguments. ``stdout`` is ours to read, and what it says of errors goes to a file."""
 
-    def __init__(self, arguments: list[str], directory: Path, log: Path) -> None:
+    def __init__(
+        self, arguments: list[str], directory: Path, log: Path, *, prepare: Callable[[], None] | None = None
+    ) -> None:
+        """``prepare`` is called in the new process, before anything else."""
         reading, writing = _CONTEXT.Pipe(duplex=False)
         place = str(directory), dict(os.environ)
         # A daemon ends with us, should a test that fails forget it.
-        self._process = _CONTEXT.Process(target=_run, args=(arguments, *place, str(log), writing), daemon=True)
+        self._process = _CONTEXT.Process(target=_run, args=(arguments, *place, str(log), writing, prepare), daemon=True)
         self._process.start()
         writing.close()
         self.stdout = os.fdopen(os.dup(reading.fileno()), encoding="utf-8")
@@ -59,7 +63,14 @@ class ForkedCommand:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(arguments: list[str], directory: str, environment: dict[str, str], log: str, output: Connection) -> None:
+def _run(
+    arguments: list[str],
+    directory: str,
+    environment: dict[str, str],
+    log: str,
+    output: Connection,
+    prepare: Callable[[], None] | None,
+) -> None:
     from mewstream.cli.main import main
 
     os.chdir(directory)
@@ -71,4 +82,6 @@ def _run(arguments: list[str], directory: str, environment: dict[str, str], log:
     output.close()
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, encoding="utf-8") for number in (1, 2))
     sys.argv = ["mewstream", *arguments]
+    if prepare is not None:
+        prepare()
     main()

@@ -8,7 +8,7 @@ import itertools
 import json
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,23 @@ def space_config(
     *participants: str,
     space: str = "demo",
     capabilities: dict[str, list[Any]] | None = None,
+    always_here: Collection[str] = (),
     **sections: Any,
 ) -> dict[str, Any]:
-    """A space.yaml: everyone may do everything, unless ``capabilities`` says otherwise."""
+    """A space.yaml: everyone may do everything, unless ``capabilities`` says otherwise, and may join as often as the
+    tests of a module need, which share a gateway. Those who are ``always_here`` need no socket, and may poll from the
+    start."""
+    ours = sections.pop("mewstream", {})
+    sections["mewstream"] = {**ours, "limits": {"joins_per_second": 0, **ours.get("limits", {})}}
     return {
         "space": {"id": space, "name": space},
         "participants": {
-            id: {"tokens": [token_of(id)], "capabilities": (capabilities or {}).get(id, [{"kind": "*"}])}
-            for id in participants
+            id: {
+                "tokens": [token_of(id)],
+                "capabilities": (capabilities or {}).get(id, [{"kind": "*"}]),
+                **({"auto_connect": True} if id in always_here else {}),
+            }
+            for id in (*participants, *always_here)
         },
         **sections,
     }
@@ -47,8 +56,15 @@ def space_config(
 class GatewayProcess:
     """``mewstream serve`` on a free port. ``directory`` is its working directory."""
 
-    def __init__(self, directory: Path, *configs: dict[str, Any], options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *configs: dict[str, Any],
+        options: tuple[str, ...] = (),
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
         self.directory = directory
+        self._prepare = prepare
         self.files = [directory / f"space-{number}.yaml" for number, _ in enumerate(configs)]
         for file, config in zip(self.files, configs, strict=True):
             file.write_text(yaml.safe_dump(config))
@@ -61,7 +77,7 @@ class GatewayProcess:
         arguments = ["serve", "--port", str(self.port)]
         for file in self.files:
             arguments += ["--config", str(file)]
-        self.process = ForkedCommand([*arguments, *self.options], self.directory, self.log)
+        self.process = ForkedCommand([*arguments, *self.options], self.directory, self.log, prepare=self._prepare)
         line = self.process.stdout.readline()
         assert "listening on http" in line, f"the gateway did not start: {line} {self.log.read_text()}"
         self.port = int(line.rsplit(":", 1)[1])
@@ -125,9 +141,15 @@ class GatewayProcess:
 
 
 @contextlib.contextmanager
-def running_gateway(*configs: dict[str, Any], options: tuple[str, ...] = (), clean_log: bool = True) -> Any:
+def running_gateway(
+    *configs: dict[str, Any],
+    options: tuple[str, ...] = (),
+    clean_log: bool = True,
+    prepare: Callable[[], None] | None = None,
+) -> Any:
+    """``prepare`` is called in the process of the gateway before it begins; see :mod:`instruments`."""
     with tempfile.TemporaryDirectory() as directory:
-        gateway = GatewayProcess(Path(directory), *configs, options=options).start()
+        gateway = GatewayProcess(Path(directory), *configs, options=options, prepare=prepare).start()
         try:
             yield gateway
         finally:

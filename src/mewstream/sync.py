@@ -486,7 +486,7 @@ class Space:
         *,
         to: str | Sequence[str] | None = None,
         correlation_id: str | Sequence[str] | None = None,
-        context: Any = None,
+        context: str | None = None,
     ) -> Message:
         return self._loop.run(self._space.send(kind, payload, to=to, correlation_id=correlation_id, context=context))
 

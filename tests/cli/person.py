@@ -14,6 +14,7 @@ from typing import Any
 
 import pexpect
 import pyte
+from plain_gateway import PlainGateway
 
 from support import TIMEOUT, GatewayProcess, token_of
 
@@ -26,7 +27,12 @@ class Person:
     """Types, and sees what a terminal would show, without colours and cursor movements."""
 
     def __init__(
-        self, gateway: GatewayProcess, name: str, home: Path, *options: str, directory: Path | None = None
+        self,
+        gateway: GatewayProcess | PlainGateway,
+        name: str,
+        home: Path,
+        *options: str,
+        directory: Path | None = None,
     ) -> None:
         """With ``directory`` the token is found in the space.yaml there."""
         self.name = name

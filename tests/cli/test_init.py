@@ -92,7 +92,9 @@ class TestInit:
             try:
                 (line,) = gateway.prints(1)
                 environment["MEW_URL"] = line.split()[-1]
-                script = "\n".join(f"{each} --count 3 &" if " tail " in each else each for each in rest)
+                # What comes before it listens, it does not see.
+                listening = "--count 3 2> tail.log &\nuntil grep -q listening tail.log; do sleep 0.1; done"
+                script = "\n".join(f"{each} {listening}" if " tail " in each else each for each in rest)
                 done = subprocess.run(
                     ["sh", "-ec", f"{script}\nwait"],
                     env=environment,

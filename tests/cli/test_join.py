@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import pty
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 from person import JOIN, Person
+from plain_gateway import plain_gateway
 
 import mewstream
 from mewstream.cli.terminal.arguments import Mistake, last_word, quoted, values
@@ -242,6 +244,46 @@ class TestPeople:
             await ann.sees("agent withdrew proposal 3 (changed my mind)")
             ann.enter("/approve 1")
             await ann.sees("there is no open proposal 1: open are none")
+
+    async def test_who_is_paused_and_shut_down(self, sit: Any, gateway: GatewayProcess) -> None:
+        ann = sit("ann")
+        async with connect(gateway, "server") as server, connect(gateway, "agent"):
+            await server.send("participant/pause", {"timeout_seconds": 0.2, "reason": "busy"}, to="agent")
+            await ann.sees("server pauses agent for 0.2 seconds (busy)")
+            await ann.sees("the pause of agent is over")
+            await server.send("participant/pause", {}, to=["agent", "ann"])
+            await ann.sees("server pauses agent, ann")
+            await server.send("participant/resume", {}, to=["agent", "ann"])
+            await ann.sees("server resumes agent, ann")
+            await server.send("participant/shutdown", {"reason": "enough"}, to="agent")
+            await ann.sees("server shuts down agent (enough)")
+
+    async def test_a_proposal_is_dropped_by_its_proposer_alone(self, tmp_path: Path) -> None:
+        """At a gateway that believes everyone, as the reference does."""
+        async with plain_gateway() as plain:
+            ann = await asyncio.to_thread(Person, plain, "ann", tmp_path)
+            try:
+                await ann.sees("joined as ann")
+                async with (
+                    mewstream.connect(plain.url, participant="agent", token="t") as agent,
+                    mewstream.connect(plain.url, participant="mallory", token="t") as mallory,
+                ):
+                    proposal = await agent.propose("tools/list", {"of": "all"}, to="server")
+                    await ann.sees("proposal 1 by agent")
+                    await mallory.send("mcp/withdraw", {"reason": "not mine"}, correlation_id=proposal.id)
+                    await ann.sees("mallory cannot withdraw proposal 1 of another: it stays open")
+                    # Nor does somebody fulfil it who asks for something else.
+                    other = {"method": "tools/list", "params": {"of": "none"}}
+                    await mallory.send("mcp/request", other, to="mallory", correlation_id=proposal.id)
+                    await ann.sees("mallory asks mallory")
+                    ann.enter("/proposals")
+                    await ann.sees("proposal 1 by agent")
+                    await proposal.withdraw(reason="changed my mind")
+                    await ann.sees("agent withdrew proposal 1 (changed my mind)")
+                    ann.enter("/proposals")
+                    await ann.sees("no proposal is open")
+            finally:
+                ann.close()
 
     async def test_ctrl_c_on_an_empty_line_stops_waiting(self, sit: Any, gateway: GatewayProcess) -> None:
         ann = sit("ann")

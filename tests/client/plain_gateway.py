@@ -25,12 +25,15 @@ class PlainGateway:
         self._server: Server | None = None
         self.port = 0
         self.joins: list[dict[str, Any]] = []
+        self._invited: set[str] = set()
         self.is_mute = False
         """Requests are carried out, and not answered."""
 
     @property
     def url(self) -> str:
         return f"ws://127.0.0.1:{self.port}"
+
+    ws_url = url
 
     async def start(self) -> None:
         self._server = await serve(self._serve, "127.0.0.1", self.port, ping_interval=None, close_timeout=0.2)
@@ -77,6 +80,9 @@ class PlainGateway:
         await self._act(sender, envelope["kind"], envelope.get("payload", {}), [envelope["id"]])
 
     async def _act(self, sender: str, kind: str, payload: dict[str, Any], of: list[str]) -> None:
+        if kind == "space/invite":
+            await self._tell("space/invite-ack", self._invite(payload["participant_id"]), to=[sender], of=of)
+            return
         if kind == "stream/request":
             id = f"stream-{next(self._numbers)}"
             opened = {**payload, "stream_id": id, "encoding": "text", "owner": sender, "authorized_writers": [sender]}
@@ -102,6 +108,15 @@ class PlainGateway:
             stream["authorized_writers"] = [payload["new_owner"]]
             told = {**payload, "previous_owner": previous, "authorized_writers": stream["authorized_writers"]}
             await self._all("stream/ownership-transferred", told, of=of)
+
+    def _invite(self, name: str) -> dict[str, Any]:
+        """No error beside it, whatever comes of it."""
+        if name in self._invited:
+            return {"status": "already_exists", "participant_id": name}
+        if "/" in name:
+            return {"status": "error", "participant_id": name, "message": "invalid characters"}
+        self._invited.add(name)
+        return {"status": "created", "participant_id": name, "token": f"token-of-{name}"}
 
     async def _tell(self, kind: str, payload: Any, *, to: list[str], of: list[str] | None = None) -> None:
         for name in to:

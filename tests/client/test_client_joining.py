@@ -273,7 +273,7 @@ async def test_tokens_appear_nowhere(gateway: GatewayProcess, caplog: pytest.Log
             told.append(repr(event))
             if isinstance(event, events.Chat):
                 break
-        with pytest.raises(mewstream.InvalidOperation) as caught:
+        with pytest.raises(mewstream.AlreadyExists) as caught:
             await space.invite("guest-of-the-test")
         shown = [repr(space), repr(space.streams), repr(space.participants), repr(vars(space)), *told]
         shown += [str(caught.value), repr(caught.value)]

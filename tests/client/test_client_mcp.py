@@ -44,14 +44,20 @@ async def test_nobody_answers_in_anothers_place(gateway: GatewayProcess) -> None
         assert not asking.done()
         await bob.respond(await until(news, events.Requested), "true")
         assert await asking == "true"
-        # Ids can be seen and guessed: an envelope of another with our next id answers nothing of ours.
-        prefix = ann._calls._prefix
-        number = int(ann._calls.next_id().rsplit("-", 1)[1])
-        dee._calls._prefix = prefix
-        dee._calls._numbers = iter(range(number + 1, number + 100))  # type: ignore[assignment]
-        sending = asyncio.create_task(dee.chat("not yours"))
-        assert (await ann.chat("mine")).sender == "ann"
-        assert (await sending).sender == "dee"
+        # An envelope of another with an id of ours answers nothing of ours.
+        for space in (ann, dee):
+            space._calls.next_id = lambda: "the-same"  # type: ignore[method-assign]
+        assert (await dee.chat("not yours")).sender == "dee"
+        with pytest.raises(mewstream.InvalidRequest, match="used by another"):
+            await ann.chat("mine")
+
+
+async def test_ids_cannot_be_guessed(gateway: GatewayProcess) -> None:
+    """Who has seen one could else use the next ones, and have ours refused."""
+    async with enter(gateway, "ann") as ann:
+        ids = [(await ann.chat("hi")).id for _ in range(5)]
+        assert len({id.rsplit("-", 1)[1] for id in ids}) == len(ids)
+        assert all(map(ann.has_sent, ids))
 
 
 async def test_tools(gateway: GatewayProcess) -> None:

@@ -115,3 +115,14 @@ async def test_a_handshake_that_it_does_not_know(plain: PlainGateway) -> None:
     async with enter(plain, "ann", request_timeout=0.2) as ann:
         with pytest.raises(mewstream.RequestTimeout, match="stream/announce"):
             await ann.announce()
+
+
+async def test_an_invitation_that_did_not_work(plain: PlainGateway) -> None:
+    """Spec 3.6.6: the acknowledgement says so, and nothing else does."""
+    async with enter(plain, "ann") as ann:
+        assert (await ann.invite("guest")).token == "token-of-guest"
+        with pytest.raises(mewstream.AlreadyExists) as refused:
+            await ann.invite("guest")
+        assert refused.value.details["participant_id"] == "guest"
+        with pytest.raises(mewstream.InvalidOperation, match="invalid characters"):
+            await ann.invite("a/b")

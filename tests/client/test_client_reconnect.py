@@ -98,7 +98,7 @@ async def all_frames(gateway: GatewayProcess, stream: str) -> list[str]:
     found: list[str] = []
     since = 0
     while True:
-        _, answer = await gateway.http("GET", "/participants/cy/messages", "cy", params={"since": str(since)})
+        _, answer = await gateway.http("GET", "/participants/ann/messages", "ann", params={"since": str(since)})
         if answer["seq"] == since:
             return found
         since = answer["seq"]

@@ -251,7 +251,7 @@ async def test_refusals_reach_whoever_caused_them(gateway: GatewayProcess) -> No
         with pytest.raises(mewstream.ReservedKind):
             await ann.send("system/welcome")
         news = ann.events()
-        await ann.send("custom/kind", {"free": True}, to="dee", context={"deep": 1})
+        await ann.send("custom/kind", {"free": True}, to="dee", context="deep/er")
         assert (await until(news, events.Received, kind="custom/kind")).sender == "ann"
         await stream.close()
         with pytest.raises(StreamNotFound):
@@ -482,6 +482,8 @@ async def test_a_gateway_that_never_answers() -> None:
 
 
 async def test_the_end(gateway: GatewayProcess) -> None:
+    async with enter(gateway, "bob"):
+        pass  # what comes after one's first visit can be asked for
     async with enter(gateway, "ann") as ann:
         stream = await ann.open_stream()
         for number in range(500):

@@ -543,7 +543,7 @@ def test_protocol_tells_of_every_feature() -> None:
 
 
 def shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,12 @@ def test_limits_of_connections(files: Files) -> None:
     assert (files.load(BASE).connections, files.load(BASE).head_timeout) == (None, 10.0)
 
 
+def test_trusted_proxies(files: Files) -> None:
+    config = files.load(BASE + "gateway: {trusted_proxies: [10.0.0.0/8, 127.0.0.1, '::1', 'fd00::/8']}")
+    assert [str(each) for each in config.trusted_proxies] == ["10.0.0.0/8", "127.0.0.1/32", "::1/128", "fd00::/8"]
+    assert files.load(BASE).trusted_proxies == ()
+
+
 def test_gateway_keys(files: Files) -> None:
     for name in ("cert.pem", "key.pem"):
         files.write("", name)
@@ -353,9 +359,11 @@ def test_a_participant_of_two_spaces_may_share_its_variable(files: Files) -> Non
     assert [space.participants["alice"].tokens for space in config.spaces.values()] == [(SECRET,), (SECRET,)]
 
 
-def test_a_token_file_is_never_outside_its_directory(files: Files) -> None:
+@pytest.mark.parametrize("id", ["../outside", "a/b", "a..b", '"a\\\\b"', '"a\\x07b"'])
+def test_an_id_never_leads_outside_its_directory(files: Files, id: str) -> None:
     files.write(SECRET, ".mew/outside.token")
-    assert "found no token" in files.error(HEAD + "participants: {../outside: }")
+    error = files.error(HEAD + f"participants: {{{id}: {{tokens: [x]}}}}")
+    assert "contains invalid characters" in error
 
 
 def test_an_id_too_long_for_a_file_name(files: Files) -> None:
@@ -614,6 +622,11 @@ def participant(text: str) -> str:
         (
             BASE + "gateway: {allowed_origins: '*'}",
             ["gateway.allowed_origins: found a string, expected a list"],
+        ),
+        (BASE + "gateway: {trusted_proxies: 10.0.0.1}", ["gateway.trusted_proxies: found a string, expected a list"]),
+        *(
+            (BASE + f"gateway: {{trusted_proxies: ['{text}']}}", ["gateway.trusted_proxies[0]", "10.0.0.0/8"])
+            for text in ("nginx", "10.0.0.1/8", "10.0.0.0/33", "", "*")
         ),
         *(
             (

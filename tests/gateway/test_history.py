@@ -278,9 +278,9 @@ DECISION_KEYS = [
 
 
 @contextlib.contextmanager
-def judged(**capabilities: list[Any]) -> Iterator[GatewayProcess]:
+def judged(ours: dict[str, Any] | None = None, **capabilities: list[Any]) -> Iterator[GatewayProcess]:
     """``alice`` may do everything, the others what is said."""
-    built = space_config("alice", *capabilities, capabilities=capabilities, gateway_logging=ON)
+    built = space_config("alice", *capabilities, capabilities=capabilities, gateway_logging=ON, mewstream=ours or {})
     with running_gateway(built) as gateway:
         yield gateway
 
@@ -424,6 +424,34 @@ async def test_a_refusal_for_another_reason_is_no_denial() -> None:
     ]
 
 
+async def test_denials_managers_and_proposals() -> None:
+    """A denial is told under the name of the kind, and what one manages by the pattern that allows it."""
+    only = {"kind": "space/manage-streams", "payload": {"stream_id": "stream-1"}}
+    own = [
+        {"kind": kind} for kind in ("stream/manage", "!stream/announce", "space/invite", "mcp/withdraw", "mcp/proposal")
+    ]
+    with judged(bob=[*own, only]) as gateway:
+        async with joined(gateway, "alice", "bob") as (alice, bob):
+            await alice.open_stream()
+            announced = await bob.send("stream/announce", {})
+            await bob.error("capability_violation", of=announced)
+            closed = await bob.send("stream/close", {"stream_id": "stream-1"})
+            await bob.receive("stream/close")
+            invited = await bob.send("space/invite", {"participant_id": "alice"})
+            await bob.error("already_exists", of=invited)
+            proposal = await alice.send("mcp/proposal", {"method": "x"})
+            await bob.receive("mcp/proposal")
+            withdrawn = await bob.send("mcp/withdraw", {}, correlation_id=[proposal])
+            await bob.error("unauthorized", of=withdrawn)
+        entries = await decisions_about(gateway, announced, closed, invited, withdrawn)
+    assert [told(each) for each in entries] == [
+        ("denied", "stream/announce", None, None),
+        ("allowed", "space/manage-streams", only, "static"),
+        ("allowed", "space/invite", {"kind": "space/invite"}, "static"),
+        ("allowed", "mcp/withdraw", {"kind": "mcp/withdraw"}, "static"),
+    ]
+
+
 async def test_over_http_the_source_is_the_api() -> None:
     with judged() as gateway:
         await gateway.post("alice", {"id": "posted", "kind": "chat", "payload": {"text": "hi"}})
@@ -450,7 +478,7 @@ async def test_frames_are_not_among_the_decisions() -> None:
 async def test_an_entry_is_bounded_however_long_the_lists_are() -> None:
     """Whoever grants chooses how long a list is, and it would be repeated for every message."""
     many = [{"kind": "chat", "payload": {"text": f"{number}-{'x' * 400}"}} for number in range(60)]
-    with judged(bob=[*many, {"kind": "mcp/*"}]) as gateway:
+    with judged({"limits": {"capability_list_bytes": "64KiB"}}, bob=[*many, {"kind": "mcp/*"}]) as gateway:
         async with joined(gateway, "bob") as (bob,):
             correlated = [f"c-{number}" for number in range(1000)]
             id = await bob.send("mcp/request", {"method": "x"}, correlation_id=correlated)

@@ -1,6 +1,7 @@
 """What a hostile or broken peer may send: the sender is told, and nobody else notices (decisions 9 to 11, 19 to 24).
 
-Every test runs beside two bystanders whose own traffic must be complete, against a real gateway over real sockets.
+Every test runs beside two bystanders whose own traffic must be complete, against a real gateway over real sockets. What
+is wrong with frames, fragments, closes and heads has its cases in ``tests/hostile``.
 """
 
 from __future__ import annotations
@@ -174,6 +175,15 @@ REFUSED_MESSAGES = {
     "NaN": (envelope('{"a":NaN}'), "validation_error"),
     "Infinity": (envelope('{"a":-Infinity}'), "validation_error"),
     "1e400 where it is read": (envelope('{"text":"a","a":1e400}', "chat"), "validation_error"),
+    "1e400 where nobody looks": (envelope('{"a":1e400}'), "validation_error"),
+    "an integer of 5000 digits": (envelope(f'{{"a":{"9" * 5_000}}}'), "validation_error"),
+    "a context that is an object": (text({"kind": "x/y", "context": {"a": 1}}), "validation_error"),
+    "an id of the gateway": (text({"id": "gw-1", "kind": "x/y"}), "invalid_request"),
+    "a withdrawal of nothing": (text({"kind": "mcp/withdraw"}), "validation_error"),
+    "a withdrawal of what nobody proposed": (
+        text({"kind": "mcp/withdraw", "correlation_id": ["p1"]}),
+        "invalid_operation",
+    ),
     "an integer of 100,000 digits where it is read": (
         envelope(f'{{"text":"a","a":{"9" * 100_000}}}', "chat"),
         "validation_error",
@@ -213,16 +223,6 @@ class TestRefusedMessages:
 
     @pytest.mark.parametrize(
         "data",
-        [b"#s#\xff", b"\xff", b'{"kind":"chat","payload":{"text":"\xc0\xaf"}}', b"#s#\xed\xa0\x80", b"\xe2\x82"],
-    )
-    async def test_text_that_is_not_utf8_is_an_error_and_a_close(self, gateway: GatewayProcess, data: bytes) -> None:
-        async with undisturbed(gateway), await mallory(gateway) as raw:
-            await raw.send(ws_frame(TEXT, data) + chat("too late"))
-            await raw.error("validation_error")
-            assert await raw.read_to_close() == ([], 1007)
-
-    @pytest.mark.parametrize(
-        "data",
         [
             b'{"kind":"x/y","payload":{"a":"\xff"}}',
             b'{"kind":"x/y","payload":{"a":"\xed\xa0\x80"}}',
@@ -238,15 +238,6 @@ class TestRefusedMessages:
                 await raw.send(ws_frame(BINARY, data))
                 await raw.error("validation_error")
                 assert await assert_alive(raw) == []
-
-    async def test_text_that_is_split_within_a_character_is_text(self, gateway: GatewayProcess) -> None:
-        data = '{"kind":"chat","payload":{"text":"€"}}'.encode()
-        middle = data.index(b"\x82")
-        async with undisturbed(gateway), await mallory(gateway) as raw:
-            await raw.send(ws_frame(TEXT, data[:middle], fin=False) + ws_frame(CONTINUATION, data[middle:]))
-            echo = await raw.read_frame()
-            assert echo is not None
-            assert echo.json["payload"] == {"text": "€"}
 
 
 class TestCostlyMessages:
@@ -284,7 +275,7 @@ class TestOddJson:
     @pytest.mark.parametrize(
         ("data", "expected"),
         [
-            (envelope('{"a":1e400}'), '{"a":1e400}'),
+            (envelope('{"a":1e308}'), '{"a":1e308}'),
             (envelope(f'{{"a":{"9" * 4_000}}}'), None),
             (envelope(f'{{"text":"x","a":{"9" * 50}}}', "chat"), f'{{"text":"x","a":{"9" * 50}}}'),
             (envelope(nested(90)), nested(90)),
@@ -340,39 +331,6 @@ class TestOddJson:
 
 
 class TestFragments:
-    async def test_one_byte_at_a_time_with_pings_between(self, gateway: GatewayProcess) -> None:
-        async with undisturbed(gateway), await mallory(gateway) as raw:
-            await raw.send(text({"kind": "stream/request", "payload": {"direction": "upload"}}))
-            stream = (await raw.read_until(lambda frame: frame.json["kind"] == "stream/open"))[-1].json["payload"]
-            frame = f"#{stream['stream_id']}#" + "data#" * 20
-            for opcode, message in ((TEXT, frame), (BINARY, frame), (TEXT, '{"kind":"chat","payload":{"text":"hi"}}')):
-                pieces = b""
-                for number, byte in enumerate(message.encode()):
-                    first, last = number == 0, number == len(message) - 1
-                    pieces += ws_frame(opcode if first else CONTINUATION, bytes((byte,)), fin=last)
-                    if not last:
-                        pieces += ws_frame(PING, str(number))
-                await raw.send(pieces)
-                got = await raw.read_until(lambda frame: frame.opcode != PONG)
-                assert [pong.payload for pong in got[:-1]] == [str(n).encode() for n in range(len(message) - 1)]
-                assert got[-1].opcode == opcode
-                if got[-1].is_envelope:
-                    assert got[-1].json["payload"] == {"text": "hi"}
-                else:
-                    assert got[-1].payload == frame.encode()
-            assert await assert_alive(raw) == []
-
-    async def test_one_byte_a_segment(self, gateway: GatewayProcess) -> None:
-        async with undisturbed(gateway), await mallory(gateway) as raw:
-            for byte in ws_frame(TEXT, '{"kind":"chat",', fin=False) + ws_frame(
-                CONTINUATION, '"payload":{"text":"hi"}}'
-            ):
-                await raw.send(bytes((byte,)))
-                await asyncio.sleep(0)
-            echo = await raw.read_frame()
-            assert echo is not None
-            assert echo.json["payload"] == {"text": "hi"}
-
     async def test_empty_fragments(self, gateway: GatewayProcess) -> None:
         async with undisturbed(gateway), await mallory(gateway) as raw:
             await raw.send(
@@ -384,75 +342,6 @@ class TestFragments:
             echo = await raw.read_frame()
             assert echo is not None
             assert echo.json["payload"] == {"text": "hi"}
-
-    @pytest.mark.parametrize(
-        "data",
-        [
-            ws_frame(CONTINUATION, "x"),
-            ws_frame(CONTINUATION, "x", fin=False),
-            ws_frame(TEXT, "x", fin=False) + ws_frame(TEXT, "y"),
-            ws_frame(TEXT, "x", fin=False) + ws_frame(BINARY, "y", fin=False),
-            ws_frame(TEXT, "x", fin=False) + chat("whole"),
-        ],
-        ids=["alone", "alone and open", "text in text", "binary in text", "whole in text"],
-    )
-    async def test_out_of_order_is_an_error_and_a_close(self, gateway: GatewayProcess, data: bytes) -> None:
-        async with undisturbed(gateway) as wendy, await mallory(gateway) as raw:
-            await raw.send(data + chat("too late"))
-            await raw.error("validation_error")
-            assert await raw.read_to_close() == ([], 1002)
-            await wendy.receive("system/presence", event="leave")
-            assert not [each for each in wendy.got if isinstance(each, dict) and each["kind"] == "chat"]
-
-
-BROKEN_FRAMES = {
-    "unmasked": ws_frame(TEXT, "{}", masked=False),
-    **{
-        f"reserved bits {bits:03b}": ws_frame(TEXT, '{"kind":"x/y"}', rsv=bits) for bits in (0b100, 0b010, 0b001, 0b111)
-    },
-    "reserved bits in a ping": ws_frame(PING, rsv=0b100),
-    **{f"reserved opcode {code}": ws_frame(code, "x") for code in (3, 7, 11, 15)},
-    "a ping of 126 bytes": ws_frame(PING, "x" * 126),
-    "a pong of 70,000 bytes": ws_frame(PONG, "x" * 70_000),
-    "a close of 126 bytes": ws_frame(CLOSE, struct.pack("!H", 1000) + b"x" * 124),
-    "a ping in fragments": ws_frame(PING, "x", fin=False),
-    "a length in more bytes than it needs": b"\x81\xfe\x00\x05\0\0\0\0hello",
-    "a length in many more bytes than it needs": b"\x81\xff" + struct.pack("!Q", 5) + b"\0\0\0\0hello",
-    "a negative length": ws_frame(BINARY, "x", claim=1 << 63),
-}
-
-
-class TestBrokenFrames:
-    @pytest.mark.parametrize("name", BROKEN_FRAMES)
-    async def test_is_a_protocol_error(self, gateway: GatewayProcess, name: str) -> None:
-        async with undisturbed(gateway) as wendy, await mallory(gateway) as raw:
-            # Where the frame is taken for good, the gateway answers this close instead.
-            await raw.send(BROKEN_FRAMES[name] + ws_frame(CLOSE, struct.pack("!H", 1000)))
-            _, code = await raw.read_to_close()
-            assert code == 1002
-            await wendy.receive("system/presence", event="leave")
-
-    async def test_nothing_follows_the_close(self, gateway: GatewayProcess) -> None:
-        """RFC 6455, 5.5.1: whatever came before the broken frame in the same segment is answered before, or not."""
-        async with undisturbed(gateway) as wendy, await mallory(gateway) as raw:
-            await raw.send(b"".join(chat(str(number)) for number in range(5)) + ws_frame(3) + chat("too late"))
-            frames, code = await raw.read_to_close()
-            assert code == 1002
-            said = [frame.json["payload"]["text"] for frame in frames]
-            assert said == list("01234")[: len(said)]
-            await wendy.receive("system/presence", event="leave")
-            chats = [each for each in wendy.got if isinstance(each, dict) and each["kind"] == "chat"]
-            assert [each["payload"]["text"] for each in chats] == list("01234")[: len(chats)]
-
-    async def test_random_bytes(self, gateway: GatewayProcess) -> None:
-        """Whatever the parser makes of them, it ends."""
-        async with undisturbed(gateway):
-            for seed in range(50):
-                noise = bytes((seed * 7 + number * number * 13 + (number >> 3)) & 255 for number in range(700))
-                async with await mallory(gateway) as raw:
-                    await raw.send(noise)
-                    raw.sock.shutdown(socket.SHUT_WR)
-                    await raw.read_all()
 
 
 class TestTooBig:
@@ -521,44 +410,7 @@ class TestTooBig:
             assert await raw.read_to_close() == ([], 1009)
 
 
-def may_stand_in_a_close(code: int | None) -> bool:
-    """RFC 6455, section 7.4, and the registry of IANA."""
-    return code is None or 3000 <= code <= 4999 or (1000 <= code <= 1014 and code not in (1004, 1005, 1006))
-
-
 class TestClose:
-    @pytest.mark.parametrize(
-        "payload",
-        [
-            b"",  # what a browser sends for close() without a code
-            b"x",
-            *(struct.pack("!H", c) for c in (0, 1, 999, 1000, 1001, 1004, 1005, 1006, 1011, 1015, 1999, 2999)),
-            *(struct.pack("!H", c) for c in (3000, 4000, 4999, 5000, 65535)),
-            struct.pack("!H", 1000) + b"\xff\xfe",
-            struct.pack("!H", 1000) + b"x" * 123,
-        ],
-        ids=lambda payload: payload[:3].hex() or "empty",
-    )
-    async def test_is_answered_by_a_close_that_is_allowed(self, gateway: GatewayProcess, payload: bytes) -> None:
-        async with undisturbed(gateway) as wendy, await mallory(gateway) as raw:
-            await raw.send(ws_frame(CLOSE, payload))
-            frames, code = await raw.read_to_close()
-            assert frames == []
-            closes = [frame for frame in raw.got if frame.opcode == CLOSE]
-            assert len(closes) == 1
-            assert len(closes[0].payload) != 1
-            assert may_stand_in_a_close(code), f"the gateway answered with code {code}"
-            await wendy.receive("system/presence", event="leave")
-
-    async def test_nothing_counts_after_a_close(self, gateway: GatewayProcess) -> None:
-        async with undisturbed(gateway) as wendy, await mallory(gateway) as raw:
-            await raw.send(ws_frame(CLOSE, struct.pack("!H", 1000)) + chat("too late") + ws_frame(PING, "x"))
-            frames, code = await raw.read_to_close()
-            assert (frames, code) == ([], 1000)
-            await wendy.receive("system/presence", event="leave")
-            await wendy.settle()
-            assert not [each for each in wendy.got if isinstance(each, dict) and each["kind"] == "chat"]
-
     async def test_a_join_after_a_close_is_no_join(self, gateway: GatewayProcess) -> None:
         """The first close ends the participant: nobody may see a ghost come and go."""
         async with undisturbed(gateway) as wendy, await mallory(gateway) as raw:
@@ -572,19 +424,6 @@ class TestClose:
             assert [each["payload"]["event"] for each in presences] == ["join", "leave"]
             assert not [each for each in wendy.got if isinstance(each, dict) and each["kind"] == "chat"]
 
-    @pytest.mark.parametrize(
-        "rest",
-        [b"", b"\x81", ws_frame(TEXT, "hello")[:-2], ws_frame(TEXT, "x", fin=False)],
-        ids=["idle", "in a header", "in a frame", "between fragments"],
-    )
-    async def test_gone_without_a_word(self, gateway: GatewayProcess, rest: bytes) -> None:
-        async with undisturbed(gateway) as wendy:
-            raw = await mallory(gateway)
-            await raw.send(rest)
-            raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            raw.sock.close()
-            await wendy.receive("system/presence", event="leave")
-
 
 class TestPings:
     async def test_a_flood_is_answered_in_order(self, gateway: GatewayProcess) -> None:
@@ -596,80 +435,8 @@ class TestPings:
             assert pongs == [Frame(PONG, str(number).encode()) for number in range(10_000)]
             assert await assert_alive(raw) == []
 
-    async def test_pings_before_the_join(self, gateway: GatewayProcess) -> None:
-        async with undisturbed(gateway), await RawSocket.upgraded(gateway.port) as raw:
-            await raw.send(ws_frame(PING, b"\xff" * 125) + ws_frame(PONG, "unasked") + ws_frame(PING))
-            assert await raw.read_frame() == Frame(PONG, b"\xff" * 125)
-            assert await raw.read_frame() == Frame(PONG, b"")
-            await raw.send(text(join_message("mallory", space="demo")))
-            assert await assert_alive(raw)
-
-
-REFUSED_HEADS = {
-    "no Connection": (upgrade_head(connection=""), {400, 426}),
-    "Connection: close": (upgrade_head(connection="close"), {400, 426}),
-    "Connection: keep-alive": (upgrade_head(connection="keep-alive"), {400, 426}),
-    "no key": (upgrade_head(Sec_WebSocket_Key=""), {400}),
-    "a short key": (upgrade_head(Sec_WebSocket_Key="c2hvcnQ="), {400}),
-    "a key that is not base64": (upgrade_head(Sec_WebSocket_Key="*" * 24), {400}),
-    "no version": (upgrade_head(Sec_WebSocket_Version=""), {400, 426}),
-    "version 99": (upgrade_head(Sec_WebSocket_Version="99"), {400, 426}),
-    "POST": (upgrade_head().replace(b"GET", b"POST"), {400, 405}),
-    "a body": (upgrade_head(Content_Length="5") + b"hello", {400, 413}),
-    "a chunked body": (upgrade_head(Transfer_Encoding="chunked") + b"0\r\n\r\n", {400}),
-    "a body length of -1": (upgrade_head(Content_Length="-1"), {400}),
-    "HTTP/1.0": (upgrade_head().replace(b"HTTP/1.1", b"HTTP/1.0"), {400, 505}),
-    "HTTP/2.0": (upgrade_head().replace(b"HTTP/1.1", b"HTTP/2.0"), {400, 505}),
-    "a line without a colon": (upgrade_head().replace(b"Host: ", b"Host "), {400}),
-    "a folded line": (upgrade_head(X="a\r\n b"), {400}),
-    "a NUL": (upgrade_head(X="a\0b"), {400}),
-    "a bare line feed": (upgrade_head(X="a\nUpgrade: h2c"), {400}),
-    "no request line": (upgrade_head().replace(b"GET /ws HTTP/1.1", b"WEBSOCKET"), {400}),
-    "an empty line first": (b"\r\n" + upgrade_head(), {101, 400}),
-    "a path that is not ASCII": (upgrade_head(path="/\xff"), {400}),
-    "a path with a broken escape": (upgrade_head(path="/ws?space=%ff%zz"), {101, 400}),
-    "1,000 headers": (upgrade_head(**{f"X{n}": "y" for n in range(1_000)}), {400, 431}),
-    "two lengths": (
-        b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
-        {400},
-    ),
-    "length and chunks": (
-        b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        {400},
-    ),
-    "a space before a colon": (upgrade_head().replace(b"Upgrade:", b"Upgrade :"), {400}),
-    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", {400}),
-    "noise": (bytes(range(128, 256)) + b"\r\n\r\n", {400}),
-    "a strange origin": (upgrade_head(Origin="https://evil.example"), {403}),
-    "a second request behind a refused one": (
-        upgrade_head(Origin="https://evil.example") + upgrade_head(X="y" * 9_000) + upgrade_head(),
-        {403},
-    ),
-}
-
 
 class TestHandshakes:
-    @pytest.mark.parametrize("name", REFUSED_HEADS)
-    async def test_is_refused_by_a_status(self, gateway: GatewayProcess, name: str) -> None:
-        head, expected = REFUSED_HEADS[name]
-        async with undisturbed(gateway, watch_log=False), await RawSocket.open(gateway.port) as raw:
-            await raw.send(head)
-            status, answer = await raw.read_head()
-            assert status in expected, answer
-            if status != 101:
-                rest = await raw.read_all()
-                assert b"HTTP/1.1 " not in rest, f"a second answer: {rest!r}"
-
-    async def test_bad_requests_fill_no_log(self, gateway: GatewayProcess) -> None:
-        """They are a peer's mistakes, not ours: anybody could send millions."""
-        before = len(gateway.log.read_text())
-        async with undisturbed(gateway, watch_log=False):
-            for head, _ in REFUSED_HEADS.values():
-                async with await RawSocket.open(gateway.port) as raw:
-                    await raw.send(head)
-                    await raw.read_head()
-        assert "Traceback" not in gateway.log.read_text()[before:]
-
     @pytest.mark.parametrize("size", [17_000, 60_000, 2_000_000])
     @pytest.mark.parametrize("kind", ["upgrade", "upgrade without end", "plain", "plain without end", "one line"])
     async def test_a_head_that_is_too_large_is_431(self, gateway: GatewayProcess, size: int, kind: str) -> None:
@@ -1044,9 +811,11 @@ class TestFloodOfRefusals:
             await raw.read_all()
             await oscar.receive("system/presence", event="leave")
             since = {"since": str(raw.got[0].json["payload"]["seq"])}
+            again = await join(gateway, "mallory")
             _, answer = await gateway.http(
                 "GET", "/participants/mallory/messages", "mallory", space="demo", params=since
             )
+            await again.close()
             counts = [
                 each["payload"].get("count", 1)
                 for each in answer["messages"]
@@ -1126,7 +895,17 @@ KINDS = [
 ]
 KINDS += ["stream/complete", "stream/error", "stream/grant-write", "stream/revoke-write", "stream/transfer-ownership"]
 KINDS += ["stream/grant-read", "stream/revoke-read", "capability/grant", "capability/revoke", "space/invite"]
-KINDS += ["participant/status", "reasoning/start", "system/presence", "stream/open", "stream/nonsense", ""]
+KINDS += [
+    "mcp/proposal",
+    "mcp/withdraw",
+    "mcp/reject",
+    "participant/status",
+    "reasoning/start",
+    "system/presence",
+    "stream/open",
+    "stream/nonsense",
+    "",
+]
 payloads = st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=8), values, max_size=6)
 envelopes = st.fixed_dictionaries(
     {"kind": st.sampled_from(KINDS)},
@@ -1152,6 +931,10 @@ messages = st.one_of(
     envelopes.map(lambda each: json.dumps(each, ensure_ascii=False)),
     st.tuples(envelopes.map(json.dumps), st.integers(0, 200)).map(lambda each: each[0][: each[1]]),
 )
+
+
+def is_refused_invitation(frame: Frame) -> bool:
+    return frame.json["kind"] == "space/invite-ack" and frame.json["payload"]["status"] != "created"
 
 
 class TestAnything:
@@ -1185,6 +968,8 @@ class TestAnything:
                         owed -= 1
                     return
                 answers = [each for each in answers if each not in frame_errors or each.json.get("correlation_id")]
+                # An invitation that did not work is acknowledged as such, beside the error.
+                answers = [each for each in answers if not is_refused_invitation(each)]
                 errors = [each for each in answers if is_error(each)]
                 if not answers:
                     assert frame_errors, f"no answer to {data!r}"
@@ -1227,10 +1012,11 @@ class TestManyNames:
             for stream in streams:
                 for _ in range(3):  # one is reported, two are counted: a sum that is due when the place is needed
                     await alice.frame(stream, "not mine")
-            came = [*await alice.settle(), *await alice.settle()]  # sums come after what they sum up
-            errors = [each for each in came if isinstance(each, dict) and each["kind"] == "system/error"]
+            errors = []
+            while sum(each["payload"].get("count", 1) for each in errors) < 240:  # sums come after what they sum up
+                errors.append(await alice.receive("system/error"))
             seqs = [each["seq"] for each in errors]
-            assert len(errors) > 80
+            assert sum(each["payload"].get("count", 1) for each in errors) == 240
             assert seqs == sorted(set(seqs)), "no number is given out twice"
             await mallory.settle()
             await mallory.close()

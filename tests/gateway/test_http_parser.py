@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import h11
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mewstream.gateway.http_chunks import MAX_CHUNKS, MAX_LINE_BYTES, BodyTooLarge, ChunkedBody
 from mewstream.gateway.http_message import BadRequest, Request
-from mewstream.gateway.http_parser import MAX_CHUNKS, MAX_HEAD_BYTES, BodyTooLarge, RequestParser
+from mewstream.gateway.http_parser import MAX_HEAD_BYTES, RequestParser
 
 MOST = 10_000
 Parsed = tuple[str, tuple[str, ...], dict[str, str], bytes]
@@ -144,6 +146,50 @@ class TestHeads:
 
 class TestChunks:
     HEAD = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    LINES = st.sampled_from(
+        [
+            b"0",
+            b"3",
+            b"003",
+            b"3;x=y",
+            b"3 ;x",
+            b"3\t",
+            b"g",
+            b"3\r",
+            b"0;\n",
+            b"X: y",
+            b"X : y",
+            b" z",
+            b"\x00",
+            b"",
+            b"abc",
+        ]
+    )
+    ENDS = st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r", b""])
+
+    @settings(max_examples=600, deadline=None)
+    @given(lines=st.lists(st.tuples(LINES, ENDS).map(b"".join), max_size=9), has_end=st.booleans())
+    @example(lines=[b"3\r\n", b"abc\r\n", b"0\r\n", b"X: y\r\n"], has_end=True)
+    @example(lines=[b"0\r\n", b"\n"], has_end=False)
+    def test_what_is_taken_h11_would_take_for_the_same(self, lines: list[bytes], has_end: bool) -> None:
+        """We are stricter than a parser that many use, and never of another opinion."""
+        data = b"".join(lines) + b"\r\n" * has_end + GET
+        received = bytearray(data)
+        try:
+            body = ChunkedBody().read(received, MOST)
+        except (BadRequest, BodyTooLarge):
+            return
+        other = h11.Connection(h11.SERVER)
+        other.receive_data(self.HEAD + data)
+        events = [other.next_event()]
+        while type(events[-1]) in (h11.Request, h11.Data):
+            events.append(other.next_event())
+        if body is None:
+            assert events[-1] is h11.NEED_DATA
+        else:
+            assert type(events[-1]) is h11.EndOfMessage
+            assert b"".join(bytes(each.data) for each in events if isinstance(each, h11.Data)) == body
+            assert other.trailing_data[0] == received
 
     def test_others_have_their_turn_between_small_ones(self) -> None:
         parser = RequestParser()
@@ -166,4 +212,4 @@ class TestChunks:
                 pass
 
     def test_a_line_of_them_has_a_largest_size(self) -> None:
-        assert parse([self.HEAD + b"1;" + b"x" * (MAX_HEAD_BYTES + 1)]) == ["bad 400"]
+        assert parse([self.HEAD + b"1;" + b"x" * MAX_LINE_BYTES]) == ["bad 400"]

@@ -38,10 +38,9 @@ class TestTokenBook:
         assert SECRET not in repr(book)
         assert SECRET not in repr(vars(book))
 
-    def test_removing_a_participant_takes_all_of_its_tokens(self) -> None:
+    def test_forgotten_tokens_are_nobodys(self) -> None:
         book = TokenBook({"alice": [SECRET, "second"], "bob": ["third"]})
-        book.remove_participant("alice")
-        book.remove_participant("nobody")
+        book.forget([digest(SECRET), digest("second"), digest("of nobody")])
         assert [book.identify(each) for each in (SECRET, "second", "third")] == [None, None, "bob"]
 
     def test_a_token_has_one_owner(self) -> None:
@@ -71,9 +70,9 @@ class TestInvitedTokens:
         tokens = InvitedTokens(path)
         tokens.load()
         assert not path.exists()
-        tokens.add("demo", "alice", SECRET)
-        tokens.add("demo", "alice", SECRET)
-        tokens.add("demo", "bob", "other")
+        assert tokens.put("demo", "alice", "earlier") == []
+        assert tokens.put("demo", "alice", SECRET) == [digest("earlier")]
+        tokens.put("demo", "bob", "other")
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert SECRET not in path.read_text()
         assert [each.name for each in path.parent.iterdir()] == ["invited.json"]
@@ -89,7 +88,7 @@ class TestInvitedTokens:
     def test_removal_survives_too(self, tmp_path: Path) -> None:
         path = tmp_path / "invited.json"
         tokens = InvitedTokens(path)
-        tokens.add("demo", "alice", SECRET)
+        tokens.put("demo", "alice", SECRET)
         tokens.remove("demo", "nobody")
         tokens.remove("nowhere", "alice")
         tokens.remove("demo", "alice")
@@ -97,14 +96,14 @@ class TestInvitedTokens:
 
     def test_without_load_nothing_is_lost(self, tmp_path: Path) -> None:
         path = tmp_path / "invited.json"
-        InvitedTokens(path).add("demo", "alice", SECRET)
-        InvitedTokens(path).add("demo", "bob", "other")
+        InvitedTokens(path).put("demo", "alice", SECRET)
+        InvitedTokens(path).put("demo", "bob", "other")
         assert set(InvitedTokens(path).for_space("demo")) == {"alice", "bob"}
 
     def test_in_memory(self) -> None:
         tokens = InvitedTokens(None)
         tokens.load()
-        tokens.add("demo", "alice", SECRET)
+        tokens.put("demo", "alice", SECRET)
         tokens.for_space("demo")["alice"].clear()
         assert tokens.for_space("demo") == {"alice": [digest(SECRET)]}
         tokens.remove("demo", "alice")
@@ -120,7 +119,7 @@ class TestInvitedTokens:
         tokens = InvitedTokens(path)
         for call in (
             tokens.load,
-            lambda: tokens.add("demo", "bob", SECRET),
+            lambda: tokens.put("demo", "bob", SECRET),
             lambda: tokens.remove("demo", "bob"),
         ):
             with pytest.raises(ConfigError, match=re.escape(str(path))) as caught:
@@ -136,7 +135,7 @@ class TestInvitedTokens:
     def test_a_failed_write_changes_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "invited.json"
         tokens = InvitedTokens(path)
-        tokens.add("demo", "alice", SECRET)
+        tokens.put("demo", "alice", SECRET)
         before = path.read_bytes()
 
         def full(_descriptor: int) -> None:
@@ -144,7 +143,7 @@ class TestInvitedTokens:
 
         monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space"):
-            tokens.add("demo", "bob", "other")
+            tokens.put("demo", "bob", "other")
         assert set(tokens.for_space("demo")) == {"alice"}
         assert path.read_bytes() == before
         assert list(tmp_path.iterdir()) == [path]

@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -179,18 +180,72 @@ class TestInvitations:
             thief = await join_by_token(gateway, "bob", token)
             assert await thief.closed() == 4500
 
-    async def test_no_more_than_the_inviter_has(self, gateway: GatewayProcess) -> None:
+    @pytest.mark.parametrize("kind", ["space/kick", "*", "s*", "*/*", "system/*"])
+    async def test_no_privilege_that_the_inviter_lacks(self, gateway: GatewayProcess, kind: str) -> None:
         async with joined(gateway, "dave", "bob") as (dave, bob):
-            invite = {"participant_id": f"guest-{next(_numbers)}", "capabilities": [{"kind": "stream/*"}]}
+            invite = {"participant_id": f"guest-{next(_numbers)}", "capabilities": [{"kind": kind}]}
             id = await dave.send("space/invite", invite)
-            await dave.error("capability_violation", of=id)
+            error = await dave.error("capability_violation", of=id)
+            ack = await dave.receive("space/invite-ack", of=id)
+            assert ack["payload"] == {
+                "status": "error",
+                "error": "capability_violation",
+                "message": error["payload"]["message"],
+            }
             id = await bob.send("space/invite", {**invite, "capabilities": CHAT})
             await bob.error("capability_violation", of=id)
 
+    async def test_ordinary_ones_may_be_given(self, gateway: GatewayProcess) -> None:
+        """WIRE, "What the reference's own tools and scenarios rely on"."""
+        async with joined(gateway, "dave") as (dave,):
+            given = [{"kind": "stream/*"}, {"kind": "reasoning/*"}]
+            name = f"guest-{next(_numbers)}"
+            id = await dave.send("space/invite", {"participant_id": name, "initial_capabilities": given})
+            token = (await dave.receive("space/invite-ack", of=id))["payload"]["token"]
+            guest = await join_by_token(gateway, name, token)
+            welcome = await guest.receive("system/welcome")
+            assert welcome["payload"]["you"]["capabilities"] == given
+            await guest.open_stream()
+            await guest.close()
+
     async def test_somebody_who_is_known(self, gateway: GatewayProcess) -> None:
+        """Spec 3.6.6: an acknowledgement that says so, beside the error."""
+        invite = {"participant_id": "bob", "capabilities": CHAT}
         async with joined(gateway, "alice") as (alice,):
-            id = await alice.send("space/invite", {"participant_id": "bob", "capabilities": CHAT})
-            await alice.error("invalid_operation", of=id)
+            id = await alice.send("space/invite", invite)
+            error = await alice.error("already_exists", of=id)
+            assert error["payload"]["participant_id"] == "bob"
+            ack = await alice.receive("space/invite-ack", of=id)
+            assert ack["to"] == ["alice"]
+            assert ack["payload"]["status"] == ack["payload"]["error"] == "already_exists"
+            assert ack["payload"]["participant_id"] == "bob"
+            assert "token" not in ack["payload"]
+            # The same message again is answered as before, in both ways.
+            await alice.send("space/invite", invite, id=id)
+            await alice.error("already_exists", of=id)
+            assert (await alice.receive("space/invite-ack", of=id))["payload"] == ack["payload"]
+            status, answer = await gateway.post("alice", {"kind": "space/invite", "payload": invite})
+            assert (status, answer["payload"]["error"]) == (409, "already_exists")
+
+    @pytest.mark.parametrize("name", ["a/b", "a..b", "x\\y", "../../etc/passwd", "a\x00b", "a\nb"])
+    async def test_ids_that_lead_elsewhere(self, gateway: GatewayProcess, name: str) -> None:
+        async with joined(gateway, "alice") as (alice,):
+            invite = {"participant_id": name, "capabilities": CHAT}
+            id = await alice.send("space/invite", invite)
+            error = await alice.error("validation_error", of=id)
+            assert "invalid characters" in error["payload"]["message"]
+            assert (await alice.receive("space/invite-ack", of=id))["payload"]["status"] == "error"
+            status, answer = await gateway.post("alice", {"kind": "space/invite", "payload": invite})
+            assert (status, answer["payload"]["error"]) == (400, "validation_error")
+            assert "invalid characters" in answer["payload"]["message"]
+            # Nor may anyone claim to be one.
+            path = f"/participants/{quote(name, safe='')}/messages"
+            status, answer = await gateway.http("POST", path, "alice", json={"kind": "chat", "payload": {"text": "x"}})
+            assert (status, answer["payload"]["error"]) == (400, "validation_error")
+            stranger = await Client.connect(f"{gateway.ws_url}/ws")
+            await stranger.send_raw(json.dumps({"type": "join", "participantId": name, "token": "x"}))
+            await stranger.error("validation_error")
+            assert await stranger.closed() == 4503
 
     async def test_it_outlives_the_gateway(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         """With a data directory, where tokens are kept hashed (DESIGN, "journal")."""

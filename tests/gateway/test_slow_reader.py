@@ -393,11 +393,13 @@ class TestGoneWhileBehind:
             it.slow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             it.slow.sock.close()
             await it.fast_readers_have(is_leave)
+            again = await gateway.join("slow")
             _, answer = await gateway.http("GET", "/participants/slow/messages", "slow", params={"since": str(newest)})
             told = [each["payload"] for each in answer["messages"] if each["kind"] == "system/notice"]
             assert told
             assert max(notice["last_seq"] for notice in told) == newest
             assert await it.metric("frames_dropped") == sum(notice["count"] for notice in told)
+            await again.close()
 
     async def test_a_rejoin_starts_afresh(self, gateway: GatewayProcess) -> None:
         async with scene(gateway) as it:

@@ -133,16 +133,17 @@ async def test_an_invitation_is_for_one_space(gateway: GatewayProcess) -> None:
 
 async def test_polling_and_lists_are_of_a_space(gateway: GatewayProcess) -> None:
     text = f"only north {next(_numbers)}"
-    status, _ = await gateway.post("alice", {"kind": "chat", "payload": {"text": text}}, space="north")
-    assert status == 200
 
     async def polled(space: str) -> str:
         status, answer = await gateway.http("GET", "/participants/bob/messages", "bob", space=space)
         assert status == 200
         return json.dumps(answer)
 
-    assert text in await polled("north")
-    assert text not in await polled("south")
+    async with in_both(gateway, "bob"):
+        status, _ = await gateway.post("alice", {"kind": "chat", "payload": {"text": text}}, space="north")
+        assert status == 200
+        assert text in await polled("north")
+        assert text not in await polled("south")
     async with in_both(gateway, "alice") as (_, south):
         await south.close()
         for space, connected in (("north", True), ("south", False)):

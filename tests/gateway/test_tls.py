@@ -8,7 +8,6 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +15,7 @@ import pytest
 import trustme
 import yaml
 from raw_socket import RawSocket
+from tls_socket import Certificates, issue_certificates
 
 from support import TIMEOUT, Client, GatewayProcess, space_config, token_of
 
@@ -23,25 +23,9 @@ from support import TIMEOUT, Client, GatewayProcess, space_config, token_of
 _numbers = itertools.count()
 
 
-@dataclass
-class Certificates:
-    cert: Path
-    key: Path
-    trust: ssl.SSLContext
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    directory = tmp_path_factory.mktemp("certificates")
-    authority = trustme.CA()
-    issued = authority.issue_cert("localhost", "127.0.0.1")
-    cert, key = directory / "cert.pem", directory / "key.pem"
-    for number, blob in enumerate(issued.cert_chain_pems):
-        blob.write_to_path(cert, append=number > 0)
-    issued.private_key_pem.write_to_path(key)
-    trust = ssl.create_default_context()
-    authority.configure_trust(trust)
-    return Certificates(cert, key, trust)
+    return issue_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module", params=["options", "gateway.tls"])
@@ -51,7 +35,7 @@ def gateway(
     directory = tmp_path_factory.mktemp("gateway")
     files = {"cert": str(certificates.cert), "key": str(certificates.key)}
     if request.param == "options":
-        options: tuple[str, ...] = ("--tls-cert", files["cert"], "--tls-key", files["key"])
+        options = certificates.options
         config = space_config("alice", "bob")
     else:
         options = ()
@@ -160,7 +144,7 @@ class TestFront:
     async def test_an_upgrade_after_requests_and_large_answers(
         self, gateway: GatewayProcess, certificates: Certificates
     ) -> None:
-        bob = await enter(gateway, certificates, "bob")
+        alice, bob = [await enter(gateway, certificates, each) for each in ("alice", "bob")]
         stream = await bob.open_stream()
         for _ in range(5):
             await bob.frame(stream, "x" * 900_000)
@@ -175,6 +159,7 @@ class TestFront:
                     assert len((await response.json())["messages"]) > 4
             async with session.ws_connect(f"{base}/ws") as ws:
                 assert (await ws.receive_json())["kind"] == "system/welcome"
+        await alice.close()
 
 
 class TestMistakes:

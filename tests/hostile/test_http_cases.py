@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -86,7 +87,12 @@ async def check(gateway: GatewayProcess, case: Case, *, before: int = 0, is_drip
         await sending
         for answer, expected in zip(answers, case.answers, strict=True):
             assert answer.status in (expected if isinstance(expected, frozenset) else {expected}), answers
-        assert not [answer for answer in answers if SECRET.encode() in answer.body]
+        for answer in answers:
+            assert SECRET.encode() not in answer.body
+            if answer.status >= 400 and answer.body:  # the answer to HEAD has none
+                assert answer.error
+                assert answer.body == json.dumps(answer.json, separators=(",", ":"), ensure_ascii=False).encode()
+        assert all(answer.body for answer in answers if answer.status >= 400) or b"HEAD " in case.sent
         if case.answers[-1:] == (101,):
             await raw.send(text(join_message(WHO)))
             welcome = await raw.read_frame()

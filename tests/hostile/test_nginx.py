@@ -4,6 +4,8 @@ on a connection that has carried HTTP requests before."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import shutil
 import socket
@@ -15,14 +17,18 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import http_cases
 import psutil
 import pytest
+from raw_socket import RawSocket
 
 from support import TIMEOUT, Client, GatewayProcess, running_gateway, space_config, token_of
 
 PEOPLE = tuple(f"person-{number}" for number in range(8))
 ODD = "a{b} c%d"
 MESSAGE_BYTES = 100_000
+#: How often another port is tried, where the one that was free is not any more.
+ATTEMPTS = 5
 
 CONFIGURATION = """
 {user}
@@ -48,6 +54,8 @@ http {{
             proxy_set_header Host $http_host;
             proxy_set_header Upgrade $http_upgrade;
             proxy_set_header Connection $connection_upgrade;
+            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+            proxy_bind {address};
         }}
     }}
 }}
@@ -57,45 +65,47 @@ http {{
 class Nginx:
     """A proxy in front of a gateway, with so many idle connections to it in its pool."""
 
-    def __init__(self, gateway: GatewayProcess, directory: Path, *, keepalive: int) -> None:
+    def __init__(self, gateway: GatewayProcess, directory: Path, *, keepalive: int, address: str = "127.0.0.1") -> None:
         program = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
         if program is None:
             pytest.fail("nginx is not installed, and this must be tested: apt-get install nginx-light")
         self.gateway = gateway
-        self.port = _free_port()
         self._log = directory / "error.log"
         file = directory / "nginx.conf"
-        file.write_text(
-            CONFIGURATION.format(
-                # As root it would give its workers away to somebody who may not enter this directory.
-                user="user root;" if psutil.Process().uids().effective == 0 else "",
-                directory=directory,
-                gateway=gateway.port,
-                port=self.port,
-                keepalive=keepalive,
+        for _ in range(ATTEMPTS):
+            self.port = _free_port()
+            file.write_text(
+                CONFIGURATION.format(
+                    # As root it would give its workers away to somebody who may not enter this directory.
+                    user="user root;" if psutil.Process().uids().effective == 0 else "",
+                    directory=directory,
+                    gateway=gateway.port,
+                    port=self.port,
+                    keepalive=keepalive,
+                    address=address,
+                )
             )
-        )
-        self._process = subprocess.Popen([program, "-p", str(directory), "-c", str(file)], stderr=subprocess.DEVNULL)
-        try:
-            self._wait()
-        except BaseException:
-            self.stop()
-            raise
-
-    def _wait(self) -> None:
-        deadline = time.monotonic() + 3 * TIMEOUT
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), TIMEOUT).close()
+            command = [program, "-p", str(directory), "-c", str(file)]
+            self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            if self._listens():
                 return
-            except OSError:
-                assert self._process.poll() is None, f"nginx did not start: {self._log.read_text()}"
-                assert time.monotonic() < deadline, "nginx does not listen"
-                time.sleep(0.02)
+            self.stop()
+        pytest.fail(f"nginx did not start: {self._log.read_text()}")
+
+    def _listens(self) -> bool:
+        """False: it has ended, perhaps because somebody else has taken the port meanwhile."""
+        deadline = time.monotonic() + 3 * TIMEOUT
+        while self._process.poll() is None and time.monotonic() < deadline:
+            # The port may be another's: that our own process listens on it is what counts.
+            listening = psutil.Process(self._process.pid).net_connections("tcp")
+            if any(each.status == psutil.CONN_LISTEN and each.laddr.port == self.port for each in listening):
+                return True
+            time.sleep(0.02)
+        return False
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=60)
 
     @property
     def url(self) -> str:
@@ -107,12 +117,19 @@ class Nginx:
 
     def to_gateway(self) -> set[int]:
         """Its own ports of the connections that it has to the gateway now."""
-        (worker,) = psutil.Process(self._process.pid).children()
         return {
             each.laddr.port
+            for worker in psutil.Process(self._process.pid).children()
             for each in worker.net_connections("tcp")
             if each.status == psutil.CONN_ESTABLISHED and each.raddr and each.raddr.port == self.gateway.port
         }
+
+    async def connection(self) -> int:
+        """Its port of the one connection that it has to the gateway, when others that have ended are gone."""
+        async with asyncio.timeout(3 * TIMEOUT):
+            while len(ports := self.to_gateway()) != 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        return ports.pop()
 
 
 def _free_port() -> int:
@@ -124,7 +141,7 @@ def _free_port() -> int:
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[GatewayProcess]:
     config = space_config(*PEOPLE, gateway={"drain_seconds": 0}, mewstream={"limits": {"message_bytes": MESSAGE_BYTES}})
-    config["participants"][ODD] = {"tokens": ["odd"], "capabilities": [{"kind": "*"}]}
+    config["participants"][ODD] = {"tokens": ["odd"], "capabilities": [{"kind": "*"}], "auto_connect": True}
     with running_gateway(config) as gateway:
         yield gateway
 
@@ -187,7 +204,7 @@ class TestOneConnection:
                 await chat(session, nginx.url, PEOPLE[0], "over HTTP")
             else:
                 assert (await ask(session, "GET", f"{nginx.url}/health"))[0] == 200
-        (port,) = nginx.to_gateway()
+        port = await nginx.connection()
         client = await enter(nginx.ws_url, PEOPLE[1])
         assert nginx.to_gateway() == {port}, "the upgrade came on the connection of the requests"
         stream = await client.open_stream()
@@ -200,7 +217,7 @@ class TestOneConnection:
         ports = []
         for number in range(10):
             await chat(session, nginx.url, PEOPLE[0], f"round {number}")
-            (port,) = nginx.to_gateway()
+            port = await nginx.connection()
             client = await enter(nginx.ws_url, PEOPLE[1])
             assert nginx.to_gateway() == {port}
             ports.append(port)
@@ -261,6 +278,59 @@ class TestThroughNginx:
             expected = [f"{name} {number} by {way}" for number in range(8) for way in ("HTTP", "socket")]
             assert [text for text in texts if text.startswith(f"{name} ")] == expected
         await reader.close()
+
+
+class TestStrangersBehindIt:
+    async def test_nobody_gets_anothers_answer(self, pooling: Nginx) -> None:
+        """Hostile requests, on connections to the gateway that nginx shares among all: were one of them understood
+        differently by the two, the next answer would be somebody else's."""
+        is_over = asyncio.Event()
+
+        async def bystander(name: str) -> int:
+            async with aiohttp.ClientSession() as session:
+                for number in itertools.count():
+                    message = {"id": f"{name}-hostile-{number}", "kind": "chat", "payload": {"text": "mine"}}
+                    url = f"{pooling.url}/participants/{name}/messages"
+                    status, answer = await ask(session, "POST", url, json=message, headers=bearer(name))
+                    assert (status, answer["id"]) == (200, message["id"])
+                    if is_over.is_set():
+                        return number
+            raise AssertionError
+
+        async def attack(sent: bytes) -> None:
+            async with await RawSocket.open(pooling.port) as raw:
+                with contextlib.suppress(ConnectionError):
+                    await raw.send(sent)
+                    raw.sock.shutdown(socket.SHUT_WR)
+                await raw.read_all()
+
+        bystanders = [asyncio.create_task(bystander(name)) for name in PEOPLE[2:5]]
+        for case in http_cases.CASES:
+            if not case.waits:
+                await attack(case.sent)
+        is_over.set()
+        assert min(await asyncio.gather(*bystanders)) > 10
+
+    async def test_count_by_their_own_address(self, tmp_path: Path) -> None:
+        """nginx has an address of its own here, so that the gateway can tell it from its clients."""
+        settings = {"connections_per_address": 3, "trusted_proxies": ["127.0.0.9"], "drain_seconds": 0}
+        with running_gateway(space_config(*PEOPLE, gateway=settings)) as gateway:
+            nginx = Nginx(gateway, tmp_path, keepalive=8, address="127.0.0.9")
+            try:
+                async with aiohttp.ClientSession() as session:
+                    asked = (ask(session, "GET", f"{nginx.url}/health") for _ in range(20))
+                    assert {status for status, _ in await asyncio.gather(*asked)} == {200}
+                clients = [await enter(nginx.ws_url, name) for name in PEOPLE[:3]]
+                with pytest.raises(Exception, match="503"):
+                    await Client.connect(nginx.ws_url)
+                # What a client claims stands before what nginx knows.
+                with pytest.raises(Exception, match="503"):
+                    await Client.connect(nginx.ws_url, additional_headers={"X-Forwarded-For": "203.0.113.7"})
+                for client in clients:
+                    await client.settle()
+                    await client.close()
+            finally:
+                nginx.stop()
 
 
 class TestOwnPool:

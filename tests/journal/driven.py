@@ -43,13 +43,13 @@ class Driven:
         """The process is gone. What a thread has begun it may still finish: the disk has it or not."""
         recorder = self.recorder
         recorder._closing = True
-        recorder._retention_timer.cancel()
+        recorder._watch_timer.cancel()
         for lane in recorder._lanes:
             if lane.flush_timer is not None:
                 lane.flush_timer.cancel()
         if recorder._retry_timer is not None:
             recorder._retry_timer.cancel()
-        recorder._end.set()
+        recorder.upkeep.close()
         for thread in recorder._threads:
             thread.shutdown(wait=True, cancel_futures=True)
         abandon(self.journal)

@@ -22,7 +22,8 @@ import pyarrow as pa
 from mewstream.journal.files import Files
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
-from mewstream.journal.schema import Entry, Rows
+from mewstream.journal.rows import Rows
+from mewstream.journal.schema import Entry
 from mewstream.journal.segments import parse_index
 from mewstream.protocol import commands
 from mewstream.protocol.decide import decide
@@ -31,6 +32,7 @@ from mewstream.protocol.fold import apply
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
+    ClockJumped,
     EnvelopeAccepted,
     Frame,
     FramesDropped,
@@ -43,6 +45,7 @@ from mewstream.protocol.records import (
     ReadRevoked,
     Record,
     Refused,
+    ShutDown,
     SpaceStarted,
     StreamEnded,
     StreamOpened,
@@ -78,6 +81,8 @@ def every_record() -> list[Record]:
     pattern = [{"kind": "stream/*", "payload": {"a": ["é", 1, None, 1.5]}}]
     made: list[tuple[type[Record], dict[str, Any]]] = [
         (SpaceStarted, {"epoch": "e-1", "config": {"participants": {"ann": {"capabilities": pattern}}}}),
+        (ClockJumped, {"by": -3_600_000_000, "ahead": 3_600_000_000}),
+        (ClockJumped, {"by": 5_000_000, "shift": 2_000_000}),
         (Joined, {"participant": "ann", "capabilities": pattern, "transport": "websocket"}),
         (Joined, {"participant": "änn", "capabilities": [], "transport": "log", "resumed": True, "continues": True}),
         (Joined, {"participant": "ann", "capabilities": [], "transport": "websocket", "replaced": True}),
@@ -101,14 +106,17 @@ def every_record() -> list[Record]:
                 "stream_id": "stream-2",
                 "excerpt": "\ufffd#",
                 "count": 12,
+                "told": 3,
             },
         ),
         (CapabilitiesGranted, {"grant_id": "g", "participant": "b", "capabilities": pattern, "by": "ann"}),
         (CapabilitiesRevoked, {"participant": "b", "remaining": {"g": [], "h": pattern}, "by": "ann"}),
         (Invited, {"participant": "b", "capabilities": pattern, "by": "ann", "request_id": "r"}),
         (Paused, {"participant": "b", "until": None, "by": "ann"}),
-        (Paused, {"participant": "b", "until": START, "by": "ann"}),
+        (Paused, {"participant": "b", "until": START, "by": "ann", "request_id": "r"}),
         (Unpaused, {"participant": "b", "by": "ann"}),
+        (Unpaused, {"participant": "b", "by": "system:gateway", "request_id": "r"}),
+        (ShutDown, {"participant": "b", "by": "ann"}),
         (
             StreamOpened,
             {
@@ -208,7 +216,8 @@ def every_record() -> list[Record]:
         ),
     ]
     return [
-        kind(place, START + place, place - 1 if place % 3 == 0 else None, **fields)
+        # No record causes a frame.
+        kind(place, START + place, place - 1 if place % 3 == 0 and kind is not Frame else None, **fields)
         for place, (kind, fields) in enumerate(made, 1)
     ]
 

@@ -18,11 +18,13 @@ from driven import Driven
 from making import SPACE, ForgetfulFiles, Script, abandon, lively, memory_directory, open_journal
 
 from mewstream.gateway import recorder as recorder_module
+from mewstream.gateway.clock import MachineClock
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
+from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
 from mewstream.gateway.history import SpaceHistory
-from mewstream.gateway.refusal_flood import RefusalFlood
+from mewstream.gateway.history_reads import HistoryReads
 from mewstream.gateway.space import Space
 from mewstream.journal import partition as partition_module
 from mewstream.journal.errors import CorruptJournal
@@ -226,7 +228,7 @@ async def test_a_sync_fails_while_a_segment_is_rolled(tmp_path: Path, monkeypatc
     files = ForgetfulFiles()
     driven = Driven(tmp_path, files, segment_bytes=4000, flush_interval=60)
     # Sealing comes later, and beside the loop: the power may fail before it does.
-    driven.recorder._seal = lambda: None  # type: ignore[method-assign]
+    driven.recorder.upkeep.seal = lambda: None  # type: ignore[method-assign]
     script = Script().begin()
     partition = driven.journal.partitions[0]
     acknowledged = asyncio.Event()
@@ -388,7 +390,6 @@ class FakeMember:
     def __init__(self, participant: str, on_push: Callable[[Parcel], None] = lambda parcel: None) -> None:
         self.participant = participant
         self.session = 0
-        self.flood = RefusalFlood(asyncio.get_running_loop(), lambda refuse: None)
         self.got: list[Parcel] = []
         self.closed: list[CloseReason] = []
         self._on_push = on_push
@@ -436,8 +437,11 @@ def make_space(driven: Driven, *people: str) -> Space:
         recovered=driven.journal.recover().get(SPACE),
         metrics=driven.metrics.space(SPACE),
         history=SpaceHistory(SPACE, None, None),
+        reads=HistoryReads(asyncio.get_running_loop()),
         mint_token=lambda participant: f"token-{participant}",
         connection_url="ws://x",
+        work=FairQueue(asyncio.get_running_loop()),
+        clock=MachineClock(),
     )
     driven.states[SPACE] = space.state
     return space

@@ -636,8 +636,8 @@ def test_a_damaged_index_is_refused_and_nothing_is_cut(tmp_path: Path) -> None:
 def test_nothing_of_an_erased_space_stays(tmp_path: Path) -> None:
     lively(tmp_path, "demo", "arena", frames=40)
     invited = InvitedTokens(tmp_path / "invited.json")
-    invited.add("demo", "guest", "token-1")
-    invited.add("arena", "guest", "token-2")
+    invited.put("demo", "guest", "token-1")
+    invited.put("arena", "guest", "token-2")
     before = found(tmp_path)
     with Driver(tmp_path) as driver:
         arena = driver.states["arena"]

@@ -30,10 +30,12 @@ from making import (
     write,
 )
 
+from mewstream.journal import listing
 from mewstream.journal.errors import JournalError, JournalInUse, PositionGone
 from mewstream.journal.files import Files
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
+from mewstream.journal.reader_sets import SetsInForce
 from mewstream.journal.retention import Retention, commit_consumer, consumers, plan_pruning
 from mewstream.protocol import snapshot
 from mewstream.protocol.fold import fold
@@ -167,6 +169,8 @@ def test_a_crash_leaves_nothing_behind_for_good(tmp_path: Path) -> None:
         known = {"lock", "journal.json", f"{journal.partitions[0].next_offset:020d}.arrow"}
         for segment in JournalReader(data / "journal").segments(0):
             known |= {segment.name.data_file, segment.name.index_file}
+            known |= {segment.name.spaces_file} if segment.name.sealed else set()
+        known.add(SetsInForce.file_name(journal.identity.pruned.get(0, 0)))
         for file in data.rglob("*"):
             if file.is_file() and file.name not in known and not file.name.startswith("snapshot-"):
                 stray.setdefault(file.name, at)
@@ -556,21 +560,19 @@ def test_sealing_under_a_reader_changes_nothing_for_it(tmp_path: Path) -> None:
 
 def test_listing_while_sealing_raises_no_other_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same between the listing of a directory and the reading of an index."""
-    from mewstream.journal import segments
-
     journal = open_journal(tmp_path, segment_bytes=SEGMENT, files=QUICK)
     made = lively(60).records
     write(journal, [(SPACE, record) for record in made])
     waiting = journal.segments_to_seal()
-    original = segments._read_segment
+    original = listing.read_segment
 
     def sealing_first(filesystem: object, directory: str, name: object) -> object:
-        monkeypatch.setattr(segments, "_read_segment", original)
+        monkeypatch.setattr(listing, "read_segment", original)
         for partition, each in waiting:
             partition.seal(each)
         return original(filesystem, directory, name)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(segments, "_read_segment", sealing_first)
+    monkeypatch.setattr(listing, "read_segment", sealing_first)
     try:
         assert records(tmp_path) == made
     finally:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import shutil
 import typing
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from making import (
@@ -28,6 +32,7 @@ from making import (
 )
 
 from mewstream.journal.errors import CorruptJournal, JournalError
+from mewstream.journal.identity import FEATURES, Identity
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
 from mewstream.journal.schema import UnknownRecord, decode
@@ -146,15 +151,37 @@ def test_a_record_of_a_newer_version_is_kept_and_has_no_effect(tmp_path: Path) -
     assert fold(SPACE, [entry.record]).seq == 1
 
 
-def test_a_newer_journal_is_refused_in_one_line(tmp_path: Path) -> None:
+def rewrite_identity(data: Path, **changes: Any) -> None:
+    """As a newer version would have written it, with checksums that are right."""
+    file = data / "journal/journal.json"
+    identity = msgspec.json.decode(file.read_bytes(), type=Identity)
+    file.write_bytes(msgspec.structs.replace(identity, **changes).encode())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"schema_version": 9}, "schema 9, this reads up to 2"), ({"features": ["dreams", FEATURES[0]]}, "uses dreams:")],
+)
+def test_a_newer_journal_is_refused_in_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     make_journal(tmp_path, every_record())
-    file = tmp_path / "journal/journal.json"
-    content = file.read_bytes()
-    assert b'"schema_version":1' in content
-    file.write_bytes(content.replace(b'"schema_version":1', b'"schema_version":9'))
-    with pytest.raises(JournalError) as caught:
-        open_journal(tmp_path)
-    assert "\n" not in str(caught.value)
+    rewrite_identity(tmp_path, **changes)
+    for attempt in (lambda: open_journal(tmp_path), lambda: JournalReader(tmp_path / "journal").identity()):
+        with pytest.raises(JournalError) as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+        assert said in str(caught.value)
+        assert str(caught.value).endswith("update mewstream")
+
+
+def test_what_version_1_checks_is_right_for_it(tmp_path: Path) -> None:
+    """So that the code before this one says that it is too old, and not that the journal is damaged."""
+    make_journal(tmp_path, every_record())
+    fields = json.loads((tmp_path / "journal/journal.json").read_bytes())
+    first = ("id", "partitions", "created", "schema_version", "runs", "tag", "pruned")
+    version_1 = {**{name: fields[name] for name in first}, "check": 0}
+    assert fields["check"] == zlib.crc32(msgspec.json.encode(version_1))
+    assert fields["schema_version"] == 2
+    assert fields["features"] == list(FEATURES)
 
 
 # -- torn tails -----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from driven import Driven
 from making import SPACE, CountedFiles, FailingFiles, Script, memory_directory, open_journal
 
 from mewstream.gateway import recorder as recorder_module
+from mewstream.gateway import upkeep
 from mewstream.journal.files import Files
 from mewstream.journal.partition import BATCH_ROWS, COMPRESSED_ROWS
 from mewstream.protocol.records import Record
@@ -202,9 +203,9 @@ class Flow:
 async def test_segments_are_rewritten_when_nothing_flows_or_many_wait(
     tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder_module, "SEAL_SECONDS", 0.05)
-    monkeypatch.setattr(recorder_module, "QUIET_RECORDS", 50)
-    monkeypatch.setattr(recorder_module, "MOST_UNSEALED", most)
+    monkeypatch.setattr(upkeep, "SEAL_SECONDS", 0.05)
+    monkeypatch.setattr(upkeep, "QUIET_RECORDS", 50)
+    monkeypatch.setattr(upkeep, "MOST_UNSEALED", most)
     driven = Driven(tmp_path, None, durability="flush", segment_bytes=20_000)
     sent = Sent(driven)
 
@@ -229,16 +230,16 @@ async def test_segments_are_rewritten_when_nothing_flows_or_many_wait(
 
 
 async def test_a_rewriting_that_was_begun_stands_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "QUIET_RECORDS", 50)
-    monkeypatch.setattr(recorder_module, "MOST_UNSEALED", 10_000)
+    monkeypatch.setattr(upkeep, "QUIET_RECORDS", 50)
+    monkeypatch.setattr(upkeep, "MOST_UNSEALED", 10_000)
     driven = Driven(tmp_path, None, durability="flush", segment_bytes=20_000)
     sent = Sent(driven)
     while not driven.journal.partitions[0].closed:
         sent.frames(100)
         driven.recorder._flush(driven.recorder._lanes[0])
     flow = Flow(sent)
-    driven.recorder._seal()
-    await asyncio.sleep(5 * recorder_module.GIVE_WAY_SECONDS)
+    driven.recorder.upkeep.seal()
+    await asyncio.sleep(5 * upkeep.GIVE_WAY_SECONDS)
     assert not list((tmp_path / "journal/p0").glob("*.sealed.index"))
     flow.task.cancel()
     async with asyncio.timeout(30):

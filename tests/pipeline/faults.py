@@ -152,6 +152,30 @@ def frame_to_others_than_readers(play: Play) -> Expected:
     return _frame(play, "ann", "frame_readers", stream, readers=("ann", "cy"))
 
 
+@fault
+def frame_to_readers_of_before(play: Play) -> Expected:
+    """It names a set that was in force once, and is not any more."""
+    stream = play.open("ann", target=["ann", "bob"])
+    made_at = play.state.streams[stream].readers_seq
+    play.frame("ann", stream)
+    play.send("ann", "stream/revoke-read", stream_id=stream, participant_id="bob")
+    play.frame("ann", stream)
+    return _frame(play, "ann", "frame_readers", stream, readers_seq=made_at)
+
+
+@fault
+def frame_to_everyone_where_some_read(play: Play) -> Expected:
+    stream = play.open("ann", target=["ann", "bob"])
+    play.frame("ann", stream)
+    return _frame(play, "ann", "frame_readers", stream)
+
+
+@fault
+def frame_to_some_where_everyone_reads(play: Play) -> Expected:
+    play.open("ann", target=["ann", "bob"])
+    return _frame(play, "ann", "frame_readers", "stream-1", readers_seq=play.state.seq)
+
+
 # -- numbers --------------------------------------------------------------------------------------
 
 

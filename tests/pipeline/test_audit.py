@@ -14,7 +14,8 @@ from faults import CHAT_ONLY, FAULTS, planted
 from journals import POSITION_FORMAT, Play, lively, rows_of
 from pyspark.sql import Row, SparkSession
 
-from mewstream.journal.schema import SCHEMA, Rows
+from mewstream.journal.rows import Rows
+from mewstream.journal.schema import SCHEMA
 from mewstream.pipeline import audit, tables
 from mewstream.protocol import kinds
 from mewstream.protocol.records import SpaceStarted
@@ -81,7 +82,11 @@ def busy(space: str, **options: Any) -> Play:
     """Everything that ends well or is refused for a good reason: the gateway's own acts and every code."""
     play = Play(
         space,
-        capabilities={"cy": CHAT_ONLY, "dee": [{"kind": "stream/*"}, {"kind": "!stream/request"}]},
+        capabilities={
+            "cy": CHAT_ONLY,
+            "dee": [{"kind": "stream/*"}, {"kind": "!stream/request"}],
+            "eve": [{"kind": kind} for kind in ("space/*", "!stream/grant-*", "stream/manage", "!stream/announce")],
+        },
         limits={"streams_per_space": 6, "writers_per_stream": 3},
         **options,
     )
@@ -135,7 +140,7 @@ def busy(space: str, **options: Any) -> Play:
     play.frame("ann", play.announce("ann", formats=two), b"x")
     play.send("bob", kinds.PAUSE, envelope={"to": ["ann"]}, timeout_seconds=5)
     play.frame("ann", stream)
-    play.send("ann", kinds.STREAM_CLOSE, stream_id=stream)
+    play.send("ann", kinds.GRANT_WRITE, stream_id=stream, participant_id="bob")
     play.wait(6)
     play.data("ann", stream, {"x": 2})
     play.send("bob", kinds.KICK, participant_id="dee")
@@ -155,6 +160,22 @@ def busy(space: str, **options: Any) -> Play:
     play.send("ann", kinds.STREAM_CLOSE, stream_id="main")
     play.frame("ann", "main")
     play.open("ann", desired_id="main")
+    play.frame("ann", "main")
+    for each in ("bob", "eve"):
+        play.join(each)
+    last = play.open("ann")
+    # A denial wins over what another capability allows; what it does not name is allowed.
+    play.send("eve", kinds.STREAM_ANNOUNCE)
+    for kind in (kinds.GRANT_WRITE, kinds.GRANT_READ, kinds.REVOKE_WRITE):
+        play.send("eve", kind, stream_id=last, participant_id="bob")
+    # A paused owner may close, and one who was shut down may not.
+    play.send("bob", kinds.PAUSE, envelope={"to": ["ann"]})
+    play.send("ann", kinds.STREAM_CLOSE, stream_id=last)
+    play.send("bob", kinds.RESUME, envelope={"to": ["ann"]})
+    play.send("bob", kinds.SHUTDOWN, envelope={"to": ["ann"]})
+    play.frame("ann", "main")
+    play.send("ann", kinds.REVOKE_WRITE, stream_id="main", participant_id="bob")
+    play.join("ann")
     play.frame("ann", "main")
     return play
 

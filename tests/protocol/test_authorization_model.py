@@ -200,13 +200,13 @@ class SpaceMachine(RuleBasedStateMachine):
 
     def send(self, sender: str, kind: str, payload: dict[str, Any], expected: list[Fact], **fields: Any) -> None:
         self.counters[sender] += 1
-        fields.setdefault("id", str(self.counters[sender]))
+        fields.setdefault("id", f"{sender}-{self.counters[sender]}")
         data = msgspec.json.encode({"kind": kind, "payload": payload, **fields})
         self.sent.append((sender, data))
         self.play(commands.Send(sender, parse_envelope(data, max_id_bytes=128)), expected)
 
     def next_id(self, sender: str) -> str:
-        return str(self.counters[sender] + 1)
+        return f"{sender}-{self.counters[sender] + 1}"
 
     # -- choosing ----------------------------------------------------------------------------------
 
@@ -981,9 +981,11 @@ class TestDeviations:
         assert scene.state.streams["stream-1"].authorized_writers() == ["ben"]
 
     def test_a_close_by_correlation_means_the_senders_own_request(self) -> None:
-        """Decision 8: envelope ids are a participant's own, so two requests may have the same."""
+        """Decision 8: two requests may have the same id, once the first is not remembered any more."""
         scene = Scene("ann", "ben")
         scene.send("ann", kinds.STREAM_REQUEST, {}, id="1")
+        for _ in range(scene.state.limits.remembered_ids):
+            scene.send("ann", kinds.MCP_RESPONSE, {})
         scene.send("ben", kinds.STREAM_REQUEST, {}, id="1")
         assert codes(scene.send("ben", kinds.STREAM_CLOSE, {}, correlation_id=["1"])) == []
         assert list(scene.state.streams) == ["stream-1"]

@@ -105,13 +105,15 @@ def every_kind_of_record() -> Scene:
     state, now = scene.state, scene.now
     everyone = [{"kind": "*"}]
     scene.do(commands.Start("e2", {"participants": {who: {"capabilities": everyone} for who in PEOPLE}}))
-    scene.send("ann", "chat", {"text": "Grüße ✨ \u2028"}, context={"any": [1, 2.5, None]}, mine="kept")
+    scene.send("ann", "chat", {"text": "Grüße ✨ \u2028"}, context="plans/1", mine={"any": [1, 2.5, None]})
     scene.send("ann", "chat", {"text": 1})
     scene.send("ann", kinds.CAPABILITY_GRANT, {"recipient": "ben", "capabilities": [{"kind": "mcp/*"}, {"kind": "x"}]})
     scene.send("ann", kinds.CAPABILITY_REVOKE, {"recipient": "ben", "capabilities": [{"kind": "x"}]})
     scene.send("ann", kinds.INVITE, {"participant_id": "guest", "capabilities": [{"kind": "chat"}]})
     scene.send("mia", kinds.PAUSE, {"timeout_seconds": 5}, to=["ben"])
     scene.send("mia", kinds.RESUME, {}, to=["ben"])
+    scene.send("ann", kinds.MCP_PROPOSAL, {"method": "x"}, id="p1")
+    scene.send("ann", kinds.MCP_WITHDRAW, {}, correlation_id=["p1"])
     schema = {"id": "pose", "format": "json", "schema": {"type": "object"}}
     request = {"description": "#1", "target": ["ann", "ben"], "auto_grant": ["ben", "cat"], "desired_id": "pose"}
     scene.send("ann", kinds.STREAM_REQUEST, {**request, "big": 2**80, "small": 1e-300, "nested": {"owner": [None]}})
@@ -136,11 +138,13 @@ def every_kind_of_record() -> Scene:
     )
     scene.do(commands.Join("cat", "websocket"))
     scene.do(commands.Suspend("cat", "draining"))
+    scene.do(commands.ClockJump(5 * SECOND, 0, 0))
     scene.do(commands.Disconnect("ann", scene.sessions["ann"]))
     scene.send("ben", kinds.STREAM_CLOSE, {}, correlation_id=state.streams["stream-1"].open_id)
     scene.send("ann", kinds.STREAM_ERROR, {"stream_id": "stream-2", "code": "broken", "message": "it broke"})
     scene.send("ann", kinds.STREAM_ANNOUNCE, {})
     scene.send("mia", kinds.STREAM_REQUEST, {"desired_id": "pose", "owner": "posing", "formats": [schema]})
+    scene.send("mia", kinds.SHUTDOWN, {}, to=["ben"])
     return scene
 
 

@@ -10,7 +10,8 @@ import pytest
 from harness import Space
 
 from mewstream.journal.memory import RecentRecords
-from mewstream.journal.schema import Rows, decode
+from mewstream.journal.rows import Rows
+from mewstream.journal.schema import decode
 from mewstream.protocol import snapshot
 from mewstream.protocol.fold import apply, apply_block
 from mewstream.protocol.frame_rules import decide_frame, decide_run
@@ -89,7 +90,7 @@ def test_a_block_becomes_the_rows_of_its_frames(count: int) -> None:
     after = Frame(8 + count, 1001, None, "stream-1", "bob", 3 + count, 1, 5, b"after")
     rows = Rows()
     rows.append("demo", "e-1", before)
-    rows.extend("demo", "e-1", block)
+    rows.extend("demo", "e-1", block, sum(map(len, block.data)))
     rows.append("demo", "e-1", after)
     assert rows.count == count + 2
     batch = rows.encode(100)
@@ -121,8 +122,8 @@ def test_blocks_that_follow_one_another(changed: dict[str, Any]) -> None:
     following = FrameBlock(first.last_seq + 1, 1007, "stream-1", "alice", 3 + len(DATA), 2, 5, data, ("bob",), "words")
     second = msgspec.structs.replace(following, **changed)
     rows = Rows()
-    rows.extend("demo", "e-1", first)
-    rows.extend("demo", "e-1", second)
+    rows.extend("demo", "e-1", first, sum(map(len, first.data)))
+    rows.extend("demo", "e-1", second, sum(map(len, second.data)))
     assert (rows.count, rows.last_ts) == (len(first) + len(second), 1007)
     batch = rows.encode(100)
     batch.validate(full=True)

@@ -69,10 +69,12 @@ def busy() -> Space:
     space.send("admin", "participant/resume", {}, to=["carol"])
     space.do(commands.ReportDrop("carol", stream, 1, 1, 2, "latest"))
     space.suspend("carol")
+    space.do(commands.ClockJump(-5_000_000, 0, 5_000_000))
     space.tick(30)
     space.leave("bob")
     space.tick(60)
     space.send("admin", "space/kick", {"participant_id": "alice"})
+    space.send("admin", "participant/shutdown", {}, to=["admin"])
     return space
 
 
@@ -243,7 +245,7 @@ class TestWhoSeesWhat:
         assert error["correlation_id"] == ["e1"]
         assert error["payload"] == {
             "error": "reserved_kind",
-            "message": "system/error comes from the gateway only",
+            "message": "system/error is reserved for the gateway",
             "attempted_kind": "system/error",
         }
         refused: list[Record] = [each for each in space.records if isinstance(each, Refused)]

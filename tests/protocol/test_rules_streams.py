@@ -73,8 +73,7 @@ class TestRequest:
             {"auto_grant": "bob"},
             {"auto_grant": [7]},
             {"formats": "json"},
-            {"formats": [{"id": "x", "schema": {"type": "nonsense"}}]},
-            {"formats": [{"id": "x", "schema": {"$ref": "https://example.com/s"}}]},
+            {"formats": [{"id": 7}]},
         ],
     )
     @pytest.mark.parametrize("kind", ["stream/request", "stream/announce"])
@@ -467,6 +466,15 @@ class TestManager:
         assert space.send("boss", "stream/error", named | {"code": "x", "message": "y"}).error == "unauthorized"
 
 
+class TestAbsent:
+    def test_somebody_who_is_only_not_connected(self) -> None:
+        """It is said whether a name is known at all."""
+        space = Space("alice", capabilities={"bob": []})
+        stream = space.open("alice")
+        texts = [space.grant("alice", stream, who).messages[0]["payload"]["message"] for who in ("bob", "nobody")]
+        assert texts == ["'bob' is not connected in this space", "there is no 'nobody' in this space"]
+
+
 class TestClose:
     def test_everyone_is_told(self) -> None:
         """decision 8; seed 000, Edge Case 8: Stream Close with Active Writers."""
@@ -494,9 +502,10 @@ class TestClose:
         assert not space.state.streams
 
     def test_by_correlation_means_ones_own_request(self) -> None:
-        """decision 8; two participants may well use the same envelope id, such as ``1``."""
-        space = Space("alice", "bob")
+        """decision 8; two participants may use the same envelope id, once the first is not remembered any more."""
+        space = Space("alice", "bob", limits={"remembered_ids": 1})
         space.send("alice", "stream/request", {}, id="1")
+        space.send("alice", "chat", {"text": "the next"})
         space.send("bob", "stream/request", {}, id="1")
         outcome = space.send("bob", "stream/close", {}, correlation_id=["1"])
         assert outcome.error is None

@@ -25,7 +25,7 @@ ACKNOWLEDGED_BY = {
 HTTP_STATUS = {
     "validation_error": 400,
     "invalid_operation": 400,
-    "reserved_kind": 403,
+    "reserved_kind": 400,
     "unauthorized": 403,
     "stream_not_found": 404,
     "participant_not_found": 404,

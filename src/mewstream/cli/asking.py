@@ -42,11 +42,20 @@ async def _all_pages(who: Who, name: str) -> list[dict[str, Any]]:
             return found
 
 
-async def post(who: Who, kind: str, payload: Mapping[str, Any], *, to: list[str] | None = None) -> dict[str, Any]:
+async def post(
+    who: Who,
+    kind: str,
+    payload: Mapping[str, Any],
+    *,
+    to: list[str] | None = None,
+    correlation_id: list[str] | None = None,
+) -> dict[str, Any]:
     """Send an envelope; the answer comes when it is recorded. Raises what the gateway refuses."""
     envelope: dict[str, Any] = {"kind": kind, "payload": payload}
     if to:
         envelope["to"] = to
+    if correlation_id:
+        envelope["correlation_id"] = correlation_id
     return await _ask(who, "POST", f"/participants/{quote(who.id, safe='')}/messages", body=envelope)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import fs
 
 from mewstream.cli.journal_output import data_option, open_reader
 from mewstream.cli.journal_records import cat, export
@@ -21,10 +22,11 @@ from mewstream.cli.values import size_in_bytes, time_span
 from mewstream.gateway.identity import InvitedTokens
 from mewstream.journal.erase import ERASED, Survey, erase, refuse_damaged, remove_strays, survey
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
+from mewstream.journal.listing import open_segment
 from mewstream.journal.local import LocalJournal, snapshot_files
 from mewstream.journal.reader import JournalReader
 from mewstream.journal.retention import PrunePlan, Retention, consumers, plan_pruning
-from mewstream.journal.segments import Segment, read_batch
+from mewstream.journal.segments import Segment, read_batch, schema_of
 from mewstream.journal.verify import Verification, sound_snapshots
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
@@ -118,26 +120,24 @@ def ls(data: Path) -> None:
 def _readable(segment: Segment, flaws: list[CorruptJournal]) -> Iterator[pa.RecordBatch]:
     """The batches of a segment that can be read. One that is gone was sealed or pruned meanwhile."""
     if segment.flaw is not None and not segment.is_torn:
-        flaws.append(CorruptJournal(segment.data_path, segment.next_offset, segment.flaw))
+        flaws.append(segment.damage())
     if not segment.batches:
         return
-    path = segment.data_path
-    if not Path(path).exists() and not segment.name.sealed:
-        sealed = JournalReader(Path(segment.directory).parent).segments(int(Path(segment.directory).name[1:]))
-        for each in sealed:
-            if each.name.sealed and each.name.first_offset == segment.name.first_offset:
-                yield from _readable(each, flaws)
-                return
-    try:
-        source = pa.OSFile(path)
-    except FileNotFoundError:
+    opened = open_segment(fs.LocalFileSystem(), segment)
+    if opened is None:
         what = "the segment is missing, its index is there"
-        flaws.append(CorruptJournal(path, segment.name.first_offset, what))
+        flaws.append(CorruptJournal(segment.data_path, segment.name.first_offset, what))
         return
+    segment, source = opened
     with source:
+        try:
+            schema = schema_of(source, segment, segment.batches[0])
+        except CorruptJournal as flaw:
+            flaws.append(flaw)
+            return
         for entry in segment.batches:
             try:
-                yield read_batch(source, segment, entry)
+                yield read_batch(source, segment, entry, schema)
             except CorruptJournal as flaw:
                 flaws.append(flaw)
 

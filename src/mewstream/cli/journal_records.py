@@ -50,6 +50,11 @@ _FILTERS = [
 ]
 
 
+readers_option = click.option(
+    "--readers", "with_readers", is_flag=True, help="In JSON: name the readers of each frame that was not for everyone."
+)
+
+
 def filter_options(command: F) -> F:
     """Those of ``cat`` and ``export``. Each that names something may be given several times."""
     for option in reversed(_FILTERS):
@@ -63,14 +68,16 @@ def filter_options(command: F) -> F:
 @click.option("--limit", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with every column.")
+@readers_option
 @quietly
-def cat(data: Path, limit: int | None, follow: bool, as_json: bool, **filters: Any) -> None:
+def cat(data: Path, limit: int | None, follow: bool, as_json: bool, with_readers: bool, **filters: Any) -> None:
     """Print records, oldest first.
 
     The records of one --space come in the order of their seq; those of several come partition by
     partition. A gateway may be running: what it has written is read, what still waits is not.
 
-    In JSON, nulls are left out; data is text where it is UTF-8, otherwise data_base64.
+    In JSON, nulls are left out; data is text where it is UTF-8, otherwise data_base64. A frame that was for some
+    has readers_seq: the record that made that set of readers. With --readers it has their names too.
 
     \b
     Examples:
@@ -79,14 +86,17 @@ def cat(data: Path, limit: int | None, follow: bool, as_json: bool, **filters: A
       mewstream journal cat --data ./data --stream stream-1 --kind 'stream/*' --json | head
       mewstream journal cat --data ./data --space demo --since now --follow
     """
+    if with_readers and not as_json:
+        raise click.UsageError("--readers needs --json")
     reader = open_reader(data)
     scan = Scan(reader, Selection(**filters))
+    sets = reader.sets if with_readers else None
     show = _json_writer() if as_json else _line_writer()
     left = limit
     is_empty = True
     try:
         for chosen in _follow(scan, data / "journal") if follow else scan.read():
-            for found in as_objects(chosen):
+            for found in as_objects(chosen, sets):
                 is_empty = False
                 show(found)
                 if follow:
@@ -169,6 +179,8 @@ def _words(found: dict[str, Any]) -> list[str]:
     words += [found.get("kind", ""), who, found.get("stream_id", "")]
     if found["outcome"] not in ("accepted", found["record"]):
         words.append(f"[{found['outcome']}]")
+    if "readers_seq" in found:
+        words.append(f"[readers of seq {found['readers_seq']}]")
     if "data" in found:
         words.append(_shortened(found["data"]))
     elif "data_base64" in found:
@@ -204,8 +216,9 @@ def _shortened(text: str) -> str:
     help="What to write.",
 )
 @click.option("--output", "-o", default="-", show_default=True, help="A file, put in place when complete; - is stdout.")
+@readers_option
 @quietly
-def export(data: Path, form: str, output: str, **filters: Any) -> None:
+def export(data: Path, form: str, output: str, with_readers: bool, **filters: Any) -> None:
     """Write records for other programs.
 
     \b
@@ -226,6 +239,8 @@ def export(data: Path, form: str, output: str, **filters: Any) -> None:
       mewstream journal export --data ./data --space demo --since 2026-01-31 | gzip > demo.jsonl.gz
       mewstream journal export --data ./data --format envelope-history -o envelope-history.jsonl
     """
+    if with_readers and form != "jsonl":
+        raise click.UsageError("--readers is for JSON lines: leave --format out")
     reader = open_reader(data)
     scan = Scan(reader, Selection(**filters))
     if output == "-" and form == "parquet" and sys.stdout.isatty():
@@ -235,9 +250,10 @@ def export(data: Path, form: str, output: str, **filters: Any) -> None:
             counted = _Counted(scan.read())
             if form == "parquet":
                 write_parquet(sink, counted)
+            elif form == "jsonl":
+                sink.writelines(json_lines(counted, reader.sets if with_readers else None))
             else:
-                for line in (json_lines if form == "jsonl" else history_lines)(counted):
-                    sink.write(line)
+                sink.writelines(history_lines(counted))
             if not counted.rows:
                 tell_of_unknown_names(reader, **filters)
     except CorruptJournal as flaw:

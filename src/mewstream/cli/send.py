@@ -23,11 +23,24 @@ from mewstream.protocol import kinds
 @click.option(
     "--to", multiple=True, metavar="PARTICIPANT", shell_complete=complete_participant, help="For whom; may be repeated."
 )
+@click.option(
+    "--correlation-id",
+    "correlated",
+    multiple=True,
+    metavar="ID",
+    help="The message that this one is about, such as a proposal; may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
 @participant_options
 @quietly
 def send(
-    who: Who, text: tuple[str, ...], kind: str, payload: dict[str, Any] | None, to: tuple[str, ...], as_json: bool
+    who: Who,
+    text: tuple[str, ...],
+    kind: str,
+    payload: dict[str, Any] | None,
+    to: tuple[str, ...],
+    correlated: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Send a message: TEXT as chat, or any kind with any payload.
 
@@ -40,11 +53,13 @@ def send(
       mewstream send --as alice 'hello everyone'
       fortune | mewstream send --as alice --to bob
       mewstream send --as alice --kind mcp/request --to server --payload '{"method": "tools/list"}'
+      mewstream send --as alice --kind mcp/reject --correlation-id 3f2a-1 --payload '{"reason": "unsafe"}'
       mewstream send --as alice --kind stream/request --payload '{"direction": "upload"}' --json
     """
     from mewstream.cli import asking
 
-    answer = run(asking.post(who, kind, _payload(text, kind, payload), to=list(to)))
+    said = _payload(text, kind, payload)
+    answer = run(asking.post(who, kind, said, to=list(to), correlation_id=list(correlated)))
     if as_json:
         print_json(answer)
     elif "stream_id" in answer:

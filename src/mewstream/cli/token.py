@@ -43,8 +43,7 @@ def new(name: str | None, force: bool) -> None:
     if flaw := flaw_in_participant_id(name, max_bytes=128):
         raise click.BadParameter(f"{name!r} {flaw}", param_hint="NAME")
     file = identity.token_file(Path(), name)
-    if file is None:
-        raise ConfigError(f"{name!r} has a slash in it, so it cannot have a file: print one without NAME")
+    assert file is not None, "no id of a participant leads out of the directory"
     if file.exists() and not force:
         raise ConfigError(f"{file} exists already: give --force to replace it")
     with secret_file(file, replace=force) as opened:

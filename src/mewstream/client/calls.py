@@ -38,7 +38,8 @@ class Calls:
         self._numbers = itertools.count(1)
 
     def next_id(self) -> str:
-        return f"{self._prefix}-{next(self._numbers)}"
+        """One that nobody can guess from those before it: an id that another has used is refused."""
+        return f"{self._prefix}-{next(self._numbers)}-{secrets.token_hex(4)}"
 
     def has_made(self, id: str) -> bool:
         """Whether an id is one of ours."""

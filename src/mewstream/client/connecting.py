@@ -73,6 +73,11 @@ def connect(
         )
         made = Space(door, reconnect=backoff, request_timeout=request_timeout)
         await made._link.open()
+        try:
+            await made._know_everything()
+        except BaseException:
+            await made.close()
+            raise
         return made
 
     return Connecting(make)

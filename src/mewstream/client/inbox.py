@@ -13,6 +13,7 @@ from mewstream.client.calls import Calls
 from mewstream.client.confirming import SMALL_BYTES
 from mewstream.client.errors import AnswerLost, ConnectionClosed
 from mewstream.client.messages import Message
+from mewstream.client.pages import Pages
 from mewstream.client.proposals import Proposals
 from mewstream.client.routes import Routes
 from mewstream.protocol import kinds
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mewstream.client.view import View
 
 _MAX_ABANDONED = 100
+_LISTED = frozenset({kinds.STREAM_LISTED, kinds.PARTICIPANT_LISTED})
 #: The close code of the standard for a message that is too large.
 _TOO_BIG = 1009
 
@@ -38,6 +40,7 @@ class Inbox:
         self.view = view
         self.calls = Calls()
         self.proposals = Proposals()
+        self.pages = Pages(view, self.post)
         self.routes = Routes()
         self._tools = tools
         self._acknowledgements = acknowledgements
@@ -46,9 +49,11 @@ class Inbox:
         self._abandoned: OrderedDict[str, None] = OrderedDict()
         """Requests for streams that nobody waits for any more."""
 
-    def post(self, kind: str, payload: Any) -> None:
-        """Send, if that is possible now, and do not wait for an answer."""
-        self.link.post(messages.encode(kind, payload, id=self.calls.next_id()))
+    def post(self, kind: str, payload: Any) -> str:
+        """Send, if that is possible now, and do not wait for an answer. Returns the id of the message."""
+        id = self.calls.next_id()
+        self.link.post(messages.encode(kind, payload, id=id))
+        return id
 
     def abandon(self, request: str) -> None:
         """If this request still opens a stream, that is closed at once."""
@@ -61,8 +66,12 @@ class Inbox:
             self.routes.data(message)
             self.calls.received(message)
             return
+        if message.kind in _LISTED and message.is_from_gateway:
+            self._list(message)
+            return
         if message.kind == kinds.WELCOME and message.is_from_gateway:
             self._tell(self.view.welcome(message))
+            self.pages.welcomed(message, is_news=True)
             self._tell([told.CapabilitiesChanged(self.view.capabilities, message=message)])
             return
         if message.kind == kinds.INVITE_ACK:
@@ -82,6 +91,13 @@ class Inbox:
         if event is not None and not (answered and isinstance(event, told.Refused)):
             self._tell([event])  # whoever waits for a refusal gets it as an exception
 
+    def _list(self, page: Message) -> None:
+        found = self.pages.received(page)
+        for stream in loose.objects(page.payload.get("streams")):
+            if id := loose.text(stream.get("stream_id")):
+                self.routes.opened(id, loose.text(stream.get("alias")))
+        self._tell(found)
+
     def _blame_largest(self, error: PeerError) -> bool:
         """A message that is too large is not read, so its refusal names none: it is the largest one that has not been
         answered. Whether that was a request, which then gets the refusal."""
@@ -99,6 +115,7 @@ class Inbox:
         found = self.view.welcome(welcome, is_told_more=returned is not None and returned.recovered)
         for stream in self.view.streams.values():
             self.routes.opened(stream.id, stream.alias)
+        self.pages.welcomed(welcome, is_news=returned is not None and not returned.recovered)
         if returned is None:
             return
         if not returned.recovered:
@@ -131,6 +148,7 @@ class Inbox:
         self.proposals.fail(error)
         self._tools.cancel()
         self._acknowledgements.cancel()
+        self.pages.end()
         self.routes.end(None if error.code == 1000 else error)
 
     def _tell(self, events: Sequence[told.Event]) -> None:

@@ -88,7 +88,7 @@ def encode(
     id: str,
     to: list[str] | None = None,
     correlation_id: list[str] | None = None,
-    context: Any = None,
+    context: str | None = None,
 ) -> bytes:
     """An envelope of ours; the gateway fills in who sent it and when."""
     fields: dict[str, Any] = {"protocol": kinds.PROTOCOL, "id": id, "kind": kind}

@@ -12,7 +12,7 @@ from mewstream.client import events as told
 from mewstream.client import loose, messages
 from mewstream.client.acknowledging import Acknowledgements
 from mewstream.client.backoff import Backoff
-from mewstream.client.errors import ConnectionClosed, McpError, RequestTimeout
+from mewstream.client.errors import ConnectionClosed, McpError, RequestTimeout, refusal
 from mewstream.client.format import Format
 from mewstream.client.inbox import Inbox
 from mewstream.client.joining import Door
@@ -25,7 +25,7 @@ from mewstream.client.stream import Opening, Stream
 from mewstream.client.subscription import Events, Subscription
 from mewstream.client.view import Participants, Streams, View
 from mewstream.protocol import kinds
-from mewstream.protocol.errors import MewError
+from mewstream.protocol.errors import AlreadyExists, InvalidOperation, MewError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -252,7 +252,7 @@ class Space:
         *,
         to: str | Sequence[str] | None = None,
         correlation_id: str | Sequence[str] | None = None,
-        context: Any = None,
+        context: str | None = None,
     ) -> Message:
         """Send an envelope of any kind, and wait until the gateway has relayed it. Returns it as relayed."""
         return await self._call(
@@ -316,7 +316,8 @@ class Space:
     async def fulfil(
         self, proposal: told.Proposed, *, to: str | Sequence[str] | None = None, timeout: float | None = None
     ) -> Any:
-        """Carry out what another has proposed: the same request, in our name. Returns its result."""
+        """Carry out what another has proposed: the same request, in our name, that names the proposal. Returns its
+        result."""
         target = to or proposal.to
         if not target:
             raise ValueError("the proposal names nobody who shall do it: say to=")
@@ -342,14 +343,21 @@ class Space:
     # -- people -------------------------------------------------------------------------------------
 
     async def invite(self, participant: str, *, capabilities: Sequence[Any] | None = None) -> Invitation:
-        """Let somebody new in. The token comes back to us alone."""
+        """Let somebody new in. The token comes back to us alone. Raises :class:`AlreadyExists` where somebody has
+        that name."""
         payload: dict[str, Any] = {"participant_id": participant}
         if capabilities is not None:
             payload["capabilities"] = list(capabilities)
-        answer = await self._call(kinds.INVITE, payload, answer=kinds.INVITE_ACK)
-        payload = answer.payload
-        id = loose.text(payload.get("participant_id")) or participant
-        return Invitation(id, str(payload.get("token", "")), loose.text(payload.get("connection_url")))
+        answer = (await self._call(kinds.INVITE, payload, answer=kinds.INVITE_ACK)).payload
+        status = answer.get("status")
+        if status in (AlreadyExists.code, "error"):  # of gateways that say no error beside it
+            code = AlreadyExists.code if status == AlreadyExists.code else InvalidOperation.code
+            raise refusal({"message": f"{participant} could not be invited", "error": code, **answer})
+        token = loose.text(answer.get("token"))
+        if not token:
+            raise AlreadyExists(f"{participant} was invited before and has come: its token is not told again")
+        id = loose.text(answer.get("participant_id")) or participant
+        return Invitation(id, token, loose.text(answer.get("connection_url")))
 
     async def kick(self, participant: str, *, reason: str | None = None) -> None:
         await self._call(kinds.KICK, _some(participant_id=participant, reason=reason))
@@ -387,7 +395,7 @@ class Space:
         answer: str | None = None,
         to: str | Sequence[str] | None = None,
         correlation_id: str | Sequence[str] | None = None,
-        context: Any = None,
+        context: str | None = None,
         timeout: float | None = None,
         id: str | None = None,
     ) -> Message:
@@ -421,6 +429,18 @@ class Space:
         if id is None:
             raise MewError("the gateway answered without the id of the stream: it speaks another protocol")
         return self.streams.get(id) or Stream(self, described)
+
+    async def _know_everything(self) -> None:
+        """Until the pages have come of what a welcome had no room for; usually there are none."""
+        try:
+            async with asyncio.timeout(self._request_timeout):
+                await self._inbox.pages.wait()
+        except TimeoutError:
+            raise RequestTimeout(
+                f"the gateway did not list all streams and participants within {self._request_timeout:g} seconds"
+            ) from None
+        if self._link.error is not None:
+            raise self._link.error.again()
 
     # -- the end ------------------------------------------------------------------------------------
 

@@ -85,6 +85,13 @@ class View:
         self._make_stream = make_stream
         self._past: dict[str, Stream] = {}
         """Streams that ended while we were away, until what was missed has told how."""
+        self.lacks_streams = False
+        """There are more than the welcome had room for: they are listed, page by page."""
+        self.lacks_participants = False
+        self._unlisted: set[str] = set()
+        """Streams that we knew before the welcome, and that no page has listed yet."""
+        self._unmet: set[str] = set()
+        """Participants, in the same way."""
 
     def welcome(self, message: Message, *, is_told_more: bool = False) -> list[events.Event]:
         """The state at one position. The answer is what must have happened since the state before it,
@@ -94,6 +101,8 @@ class View:
         self.me = loose.text(you.get("id")) or self.me
         self.capabilities = loose.as_list(you.get("capabilities"))
         self.seq = loose.number(payload.get("seq")) or message.seq
+        self.lacks_participants = loose.number(payload.get("participants_total")) is not None
+        self.lacks_streams = loose.number(payload.get("active_streams_total")) is not None
         found = self._meet(loose.objects(payload.get("participants")), message)
         self.tells_streams = "active_streams" in payload
         if self.tells_streams:
@@ -107,8 +116,14 @@ class View:
             for each in described
             if (id := loose.text(each.get("id")))
         }
-        self.participants._present = present
-        found: list[events.Event] = [events.Left(id, message=message) for id in before if id not in present]
+        gone = {id: participant for id, participant in before.items() if id not in present}
+        found: list[events.Event] = []
+        if self.lacks_participants:
+            self._unmet = set(gone)  # perhaps a page will tell of them
+            self.participants._present = present | gone
+        else:
+            self.participants._present = present
+            found += [events.Left(id, message=message) for id in gone]
         for id, participant in present.items():
             if id not in before:
                 found.append(events.Joined(id, participant.capabilities, message=message))
@@ -120,8 +135,9 @@ class View:
         found: list[events.Event] = []
         open_now = {id: each for each in described if (id := loose.text(each.get("stream_id")))}
         self._past = {}
+        self._unlisted = {id for id in self.streams if id not in open_now} if self.lacks_streams else set()
         for id in self.streams:
-            if id not in open_now:
+            if id not in open_now and id not in self._unlisted:
                 self._past[id] = self.streams[id]
                 found.append(self._end(id, "lost", None, None, message))
         if not is_told_more:
@@ -133,20 +149,60 @@ class View:
                 found.append(events.StreamOpened(id, stream.owner, stream, message=message))
         return found
 
+    def listed(self, page: Message, *, is_last: bool) -> list[events.Event]:
+        """A page of what the welcome had no room for. With the last one it is known who and what is gone."""
+        if page.kind == kinds.PARTICIPANT_LISTED:
+            return self._meet_more(loose.objects(page.payload.get("participants")), page, is_last)
+        found: list[events.Event] = []
+        for each in loose.objects(page.payload.get("streams")):
+            id = loose.text(each.get("stream_id"))
+            if id:
+                is_new = id not in self.streams
+                stream = self.stream(each)
+                if is_new:
+                    found.append(events.StreamOpened(id, stream.owner, stream, message=page))
+        if is_last:
+            self.lacks_streams = False
+            gone, self._unlisted = self._unlisted, set()
+            found += [self._end(id, "lost", None, None, page) for id in gone if id in self.streams]
+        return found
+
+    def _meet_more(self, described: list[dict[str, Any]], page: Message, is_last: bool) -> list[events.Event]:
+        found: list[events.Event] = []
+        present = self.participants._present
+        for each in described:
+            id, capabilities = loose.text(each.get("id")), loose.as_list(each.get("capabilities"))
+            if id:
+                self._unmet.discard(id)
+                if id not in present:
+                    found.append(events.Joined(id, capabilities, message=page))
+                present[id] = Participant(id, capabilities)
+        if is_last:
+            self.lacks_participants = False
+            gone, self._unmet = self._unmet, set()
+            found += [events.Left(id, message=page) for id in gone if present.pop(id, None) is not None]
+        return found
+
     def stream(self, described: dict[str, Any]) -> Stream:
         """The stream of a description; the same object for as long as it is open."""
-        known = self.streams._open.get(described["stream_id"])
+        id = described["stream_id"]
+        self._unlisted.discard(id)
+        known = self.streams._open.get(id)
         if known is not None:
             known._describe_again(described)
             return known
-        stream = self._make_stream(described)
+        stream = self._past.get(id)
+        if stream is not None and stream.is_open:  # what was missed has told of it before the page that lists it
+            stream._describe_again(described)
+        else:
+            stream = self._make_stream(described)
         self.streams._add(stream)
         return stream
 
     def apply(self, message: Message) -> events.Event | None:
         """What a message tells. What the welcome has told already changes nothing any more."""
         is_history = message.seq is not None and self.seq is not None and message.seq <= self.seq
-        if self._past and not is_history:
+        if self._past and not is_history and not self.lacks_streams:
             self._past = {}
         teller = _TELLERS.get(message.kind) if message.is_from_gateway or message.kind in _OF_ANYONE else None
         if teller is None:
@@ -214,7 +270,7 @@ class View:
         id = message.stream_id or self._correlated(message)
         how = _ENDINGS[message.kind]
         reason = loose.text(message.payload.get("reason")) or loose.text(message.payload.get("message"))
-        if is_history:
+        if is_history and id not in self._unlisted:
             past = self._past.pop(id, None)
             if past is not None and id not in self.streams:
                 past._ended(how)

@@ -29,6 +29,7 @@ class CloseReason(Enum):
     JOURNAL_UNAVAILABLE = Close(4003, 4003, "the gateway cannot record at the moment")
     PING_TIMEOUT = Close(4004, 4004, "no answer to a ping")
     SPACE_FULL = Close(4005, 4005, "the space has as many participants as it may")
+    JOINS_TOO_OFTEN = Close(4006, 1013, "joined too often within a short time: wait before you reconnect")
     BAD_TOKEN = Close(4500, 4500, "the token is missing or is not of this participant in this space")
     KICKED = Close(4501, 4501, "removed from the space")
     REPLACED = Close(4502, 4502, "replaced: the same participant connected again")

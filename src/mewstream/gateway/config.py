@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from mewstream.gateway.workspace import workspace_of
 from mewstream.gateway.yamlfile import MAX_SECONDS, YamlValue, describe_kind, describe_number, one_line, read_yaml
 from mewstream.journal.settings import JournalSettings
 from mewstream.protocol.capabilities import Capabilities
+from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import ConfigError, ValidationFailed
 from mewstream.protocol.identifiers import flaw_in_id, flaw_in_participant_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
@@ -47,6 +49,7 @@ _GATEWAY_KEYS = (
     "drain_seconds",
     "connections",
     "connections_per_address",
+    "trusted_proxies",
     "head_timeout",
     "idle_timeout",
     "body_timeout",
@@ -56,9 +59,16 @@ _GATEWAY_KEYS = (
     "journal",
 )
 # Limits for which zero means "none at all"; zero is a mistake in the other whole numbers.
-_MAY_BE_ZERO = frozenset({"capability_grants", "invitations", "remembered_ids", "refused_excerpt_bytes"})
+_MAY_BE_ZERO = frozenset(
+    {
+        *("capability_grants", "invitations", "remembered_ids", "refused_excerpt_bytes"),
+        *("proposals_per_participant", "proposals_per_space"),
+    }
+)
 _MAX_RATE = 1e12
 MAX_PARTITIONS = 256
+#: A record may hold a message twice, with half of its characters escaped, and must stay below what a journal can hold.
+MAX_MESSAGE_BYTES = 64 << 20
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"", "false", "0", "no", "off"})
 
@@ -128,6 +138,8 @@ class GatewayConfig:
     """HTTP and WebSocket together. None: as many as the process may have descriptors, less those of the journal."""
     connections_per_address: int | None = None
     """None: three quarters of ``connections``."""
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    """They say for whom they stand by ``X-Forwarded-For``."""
     head_timeout: float = 10.0
     """From the first byte of a request to the end of its head; also for a TLS handshake, and for the first byte."""
     idle_timeout: float = 75.0
@@ -238,7 +250,7 @@ class _Loader:
             )
 
         defaults = _section_of(entries, "defaults", ("capabilities",))
-        default_capabilities = _capabilities(defaults["capabilities"]) if "capabilities" in defaults else []
+        default_capabilities = _capabilities(defaults["capabilities"], limits) if "capabilities" in defaults else []
         history, decisions = _logging(entries.get("gateway_logging"))
         self.spaces[space_id] = SpaceConfig(
             id=space_id,
@@ -280,7 +292,9 @@ class _Loader:
                 id=participant_id,
                 tokens=tokens,
                 capabilities=(
-                    _capabilities(section["capabilities"]) if "capabilities" in section else list(default_capabilities)
+                    _capabilities(section["capabilities"], limits)
+                    if "capabilities" in section
+                    else list(default_capabilities)
                 ),
                 output_log=section["output_log"].path_from(workspace) if "output_log" in section else None,
                 auto_connect="auto_connect" in section and section["auto_connect"].boolean(),
@@ -392,6 +406,8 @@ def _settings(at: YamlValue | None, kind: type[_Settings]) -> _Settings:
             least = 0 if key in _MAY_BE_ZERO else 1
             if not least <= value < 2**53:
                 expected = f"a whole number of at least {least} and below 2^53"
+            elif key == "message_bytes" and value > MAX_MESSAGE_BYTES:
+                expected = f"at most {MAX_MESSAGE_BYTES}: more could not be recorded"
         elif isinstance(value, float) and not (math.isfinite(value) and 0 <= value <= most):
             expected = f"a number of at least 0 and at most {most:g}"
         if expected:
@@ -429,7 +445,7 @@ def _logging(at: YamlValue | None) -> tuple[bool, bool]:
     return switches[0] and overall is not False, switches[1] and overall is not False
 
 
-def _capabilities(at: YamlValue) -> list[dict[str, Any]]:
+def _capabilities(at: YamlValue, limits: Limits) -> list[dict[str, Any]]:
     patterns: list[dict[str, Any]] = []
     for each in at.items("a list of patterns such as {kind: chat}"):
         each.mapping("a pattern such as {kind: chat}")
@@ -437,6 +453,9 @@ def _capabilities(at: YamlValue) -> list[dict[str, Any]]:
         _compile(each, [each.value])
         patterns.append(each.value)
     _compile(at, patterns)  # some bounds are for the list as a whole
+    size, most = len(encode_json(patterns)), limits.capability_list_bytes
+    if size > most:
+        raise at.error(f"found {size} bytes of patterns, expected at most {most} (limits.capability_list_bytes)")
     return patterns
 
 
@@ -503,11 +522,22 @@ def _gateway_settings(section: dict[str, YamlValue], workspace: Path) -> dict[st
                 retention = journal.retention
                 if min(retention.max_age, retention.max_bytes, retention.consumer_hold_bytes) < 0:
                     raise at.child("retention").error("found a negative number, expected 0 (no bound) or more")
+            case "trusted_proxies":
+                settings[key] = tuple(_network(each) for each in at.items("a list of addresses"))
             case "allowed_origins":
                 settings[key] = tuple(_origin(each) for each in at.items("a list of origins"))
             case _:
                 settings[key] = at.seconds(zero=key == "drain_seconds")
     return settings
+
+
+def _network(at: YamlValue) -> IPv4Network | IPv6Network:
+    text = at.text("an address")
+    try:
+        return ip_network(text)
+    except ValueError:
+        found = repr(text[:80])
+        raise at.error(f"found {found}, expected an address or a network such as 10.0.0.0/8 or ::1") from None
 
 
 def _origin(at: YamlValue) -> str:

@@ -6,12 +6,17 @@ like; they must never get the descriptor that the journal needs for its next seg
 
 from __future__ import annotations
 
-import ipaddress
+import asyncio
 import logging
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ipaddress import IPv6Address, IPv6Network
 
 from mewstream.gateway.config import GatewayConfig
+from mewstream.gateway.proxies import Address, Proxies, parse_address
+
+#: Whoever is turned away may come back after so many seconds.
+RETRY_AFTER = 5
 
 log = logging.getLogger("mewstream.gateway")
 
@@ -32,9 +37,12 @@ _MOST_DESCRIPTORS = 1 << 20
 class Connections:
     """The connections that are open. Whoever gets a seat leaves it when its connection is gone."""
 
-    def __init__(self, *, most: int, most_per_address: int, refused: Callable[[str], None]) -> None:
+    def __init__(
+        self, *, most: int, most_per_address: int, refused: Callable[[str], None], proxies: Proxies | None = None
+    ) -> None:
         self.most = most
         self.most_per_address = most_per_address
+        self.proxies = proxies or Proxies()
         self._refused = refused
         self._count = 0
         self._by_address: dict[str, int] = {}
@@ -44,54 +52,80 @@ class Connections:
 
     def admit(self, peer: object) -> Seat | None:
         """``peer`` is the name of the other end, as the transport gives it. None: there are too many."""
-        address = _address_of(peer)
         if self._count >= self.most:
             self._refused("connections")
             return None
-        of_address = self._by_address.get(address, 0)
-        if of_address >= self.most_per_address:
-            self._refused("connections_per_address")
+        address = parse_address(str(peer[0])) if isinstance(peer, tuple) and peer else None
+        is_proxy = address is not None and self.proxies.has(address)
+        name = _name_of(address)
+        if not is_proxy and not self.take(name):
             return None
         self._count += 1
-        self._by_address[address] = of_address + 1
-        return Seat(self, address)
+        return Seat(self, name, is_proxy=is_proxy)
 
-    def leave(self, address: str) -> None:
+    def take(self, name: str) -> bool:
+        """One more of this address, if there may be one."""
+        of_address = self._by_address.get(name, 0)
+        if of_address >= self.most_per_address:
+            self._refused("connections_per_address")
+            return False
+        self._by_address[name] = of_address + 1
+        return True
+
+    def leave(self, name: str | None) -> None:
         self._count -= 1
-        left = self._by_address[address] - 1
-        if left:
-            self._by_address[address] = left
-        else:
-            del self._by_address[address]
+        if name is not None:
+            left = self._by_address[name] - 1
+            if left:
+                self._by_address[name] = left
+            else:
+                del self._by_address[name]
 
 
 class Seat:
     """The place of one connection."""
 
-    __slots__ = ("_address", "_connections")
+    __slots__ = ("_connections", "_is_counted", "_name")
 
-    def __init__(self, connections: Connections, address: str) -> None:
+    def __init__(self, connections: Connections, name: str, *, is_proxy: bool) -> None:
         self._connections: Connections | None = connections
-        self._address = address
+        self._name = name
+        self._is_counted = not is_proxy
+        """A proxy's own connections carry requests of many: they count for no address."""
+
+    def claim(self, forwarded: Sequence[bytes]) -> bool:
+        """The connection becomes one peer's own. Where a proxy stands between, that peer's address is counted from now
+        on, as the lines of ``X-Forwarded-For`` tell it. False: it has too many."""
+        if self._is_counted or self._connections is None:
+            return True
+        client = self._connections.proxies.client_of(forwarded)
+        if client is not None:
+            self._name = _name_of(client)
+        self._is_counted = self._connections.take(self._name)
+        return self._is_counted
 
     def leave(self) -> None:
         """Once or more often."""
         connections, self._connections = self._connections, None
         if connections is not None:
-            connections.leave(self._address)
+            connections.leave(self._name if self._is_counted else None)
 
 
-def _address_of(peer: object) -> str:
+class _Nobody(asyncio.BufferedProtocol):
+    """Of a transport that has lost its connection."""
+
+
+def let_go(transport: asyncio.BaseTransport) -> None:
+    """A connection is lost. Over TLS, uvloop keeps the methods of the protocol, which has the transport: neither would
+    go before the collector of cycles comes by, which is seldom, and meanwhile they keep a quarter of a MiB."""
+    transport.set_protocol(_Nobody())
+
+
+def _name_of(address: Address | None) -> str:
     """Of IPv6 the network: whoever has one address there has all 2^64 of it."""
-    if not isinstance(peer, tuple) or not peer:
-        return ""
-    host = str(peer[0])
-    if ":" not in host:
-        return host
-    address = ipaddress.IPv6Address(host.partition("%")[0])
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((int(address) >> 64 << 64, 64)))
+    return "" if address is None else str(address)
 
 
 # -- descriptors ----------------------------------------------------------------------------------

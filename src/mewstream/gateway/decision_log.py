@@ -14,7 +14,13 @@ import msgspec
 
 from mewstream.protocol import kinds
 from mewstream.protocol.envelope import encode_json
-from mewstream.protocol.errors import CapabilityViolation, ParticipantNotFound, TargetNotFound, Unauthorized
+from mewstream.protocol.errors import (
+    AlreadyExists,
+    CapabilityViolation,
+    ParticipantNotFound,
+    TargetNotFound,
+    Unauthorized,
+)
 from mewstream.protocol.records import EnvelopeAccepted, Refused
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
@@ -29,8 +35,7 @@ KIND_CHARACTERS = 256
 #: A message of this kind needs a capability of another name.
 _REQUIRED = {kinds.STREAM_ANNOUNCE: kinds.STREAM_MANAGE}
 #: Refusals that come after the check, which was then passed (DESIGN, the order of checks).
-_AFTER_THE_CHECK = frozenset({ParticipantNotFound.code, TargetNotFound.code})
-_CONFLICT = 409
+_AFTER_THE_CHECK = frozenset({ParticipantNotFound.code, TargetNotFound.code, AlreadyExists.code})
 _SOURCES = {"http": "http_api"}
 
 Source = Literal["static", "dynamic", "implicit"]
@@ -86,7 +91,7 @@ def decision_entries(state: SpaceState, record: EnvelopeAccepted | Refused, tran
 
 def _accepted(state: SpaceState, record: EnvelopeAccepted, payload: Any) -> Check:
     if record.stream_id is not None:
-        return _by_right(state, record.sender, record.kind, record.stream_id)
+        return _by_right(state, record.sender, record.kind, record.stream_id, payload)
     return _by_capability(state, record.sender, record.kind, payload)
 
 
@@ -102,7 +107,9 @@ def _refused(state: SpaceState, record: Refused) -> list[Check]:
     if record.code == Unauthorized.code and record.stream_id is not None:
         may_manage = WHO.get(kind) is Who.OWNER_OR_MANAGER
         return [Check(kinds.SPACE_MANAGE_STREAMS if may_manage else kind, False)]
-    if record.code in _AFTER_THE_CHECK or record.http_status == _CONFLICT:
+    if record.code == Unauthorized.code and kind == kinds.MCP_WITHDRAW and "expected_from" not in record.details:
+        return [_passed(state, record)]  # it may withdraw proposals, and not those of others
+    if record.code in _AFTER_THE_CHECK:
         return [_passed(state, record)]
     return []
 
@@ -111,7 +118,7 @@ def _passed(state: SpaceState, record: Refused) -> Check:
     """The check of a message that was refused for another reason. Its payload is not kept."""
     kind = record.kind
     if record.stream_id is not None:
-        return _by_right(state, record.sender, kind, record.stream_id)
+        return _by_right(state, record.sender, kind, record.stream_id, None)
     required = _REQUIRED.get(kind, kind)
     if kind in WHO and kind not in (kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE):
         return Check(required, True)  # by a right on a stream, and nobody knows which
@@ -120,11 +127,12 @@ def _passed(state: SpaceState, record: Refused) -> Check:
     return _by_capability(state, record.sender, kind, None)
 
 
-def _by_right(state: SpaceState, sender: str, kind: str, stream_id: str) -> Check:
+def _by_right(state: SpaceState, sender: str, kind: str, stream_id: str, payload: Any) -> Check:
     """The owner needs no capability; whoever manages the streams of others does."""
     stream = state.streams.get(stream_id)
     if stream is not None and stream.owner != sender:
-        found = _matching(state, sender, kinds.SPACE_MANAGE_STREAMS, {})
+        judged = {**(payload or {}), "stream_id": stream_id}
+        found = _matching(state, sender, kinds.SPACE_MANAGE_STREAMS, judged)
         if found is not None:
             return found
     return Check(kind, True, {"kind": kind, "payload": {"stream_id": stream_id}}, "implicit")

@@ -11,10 +11,13 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+from mewstream.gateway.clock import WATCH_SECONDS, MachineClock
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import GatewayConfig
+from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Parcel
 from mewstream.gateway.history import History
+from mewstream.gateway.history_reads import HistoryReads
 from mewstream.gateway.identity import InvitedTokens, TokenBook, new_token
 from mewstream.gateway.joining import JoinRefused, JoinRequest
 from mewstream.gateway.metrics import Metrics
@@ -28,6 +31,7 @@ from mewstream.protocol import frames, kinds
 from mewstream.protocol.errors import PeerError, Unauthorized, ValidationFailed
 from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState
+from mewstream.protocol.times import SECOND
 
 T = TypeVar("T")
 
@@ -50,6 +54,8 @@ class Gateway:
         self.peers: dict[WebSocketMember, float] = {}
         """Every open WebSocket, with the time at which it was last pinged."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.work = FairQueue(self.loop)
+        self._clock = MachineClock()
         journal, recovered = _open_journal(config)
         self.recorder: NoRecorder | JournalRecorder = NoRecorder()
         if journal is not None:
@@ -62,6 +68,7 @@ class Gateway:
         self._books: dict[str, TokenBook] = {}
         self.spaces: dict[str, Space] = {}
         self.history = History()
+        self._reads = HistoryReads(self.loop)
         self.largest_message = max(space.limits.message_bytes for space in config.spaces.values())
         for id, space in config.spaces.items():
             book = TokenBook({each.id: each.tokens for each in space.participants.values()})
@@ -81,8 +88,11 @@ class Gateway:
                 recovered=recovered.get(id),
                 metrics=self.metrics.space(id),
                 history=self.history.for_space(space),
+                reads=self._reads,
                 mint_token=lambda participant, id=id: self._mint_token(id, participant),  # type: ignore[misc]
                 connection_url=f"{config.public_url or base_url}/ws?{urlencode({'space': id})}",
+                work=self.work,
+                clock=self._clock,
             )
         self._logs = {
             (id, each.id): OutputLog(each.id, each.output_log)
@@ -93,6 +103,7 @@ class Gateway:
         self._seat_the_always_present()
         self._pings = Pings(self.loop, config.ping_interval, self.peers)
         self._upkeep_timer = self.loop.call_later(config.ping_interval, self._upkeep)
+        self._clock_timer = self.loop.call_later(WATCH_SECONDS, self._watch_clock)
 
     @property
     def status(self) -> str:
@@ -153,8 +164,10 @@ class Gateway:
             raise _bad_token()
 
     def _mint_token(self, space: str, participant: str) -> str:
+        """The token of an invited participant. A crash may have left an earlier one that nobody was told."""
         token = new_token()
-        self._invited.add(space, participant, token)
+        earlier = self._invited.put(space, participant, token)
+        self._books[space].forget(earlier)
         self._books[space].add(participant, token)
         return token
 
@@ -201,6 +214,16 @@ class Gateway:
         self.metrics.unsent.set(sum(peer.outbound.unsent_bytes for peer in self.peers))
         self._seat_the_always_present()
 
+    def _watch_clock(self) -> None:
+        self._clock_timer = self.loop.call_later(WATCH_SECONDS, self._watch_clock)
+        jumped = self._clock.jumped
+        self._clock.look()
+        if self._clock.jumped != jumped:
+            self.metrics.clock_jumps.inc()
+        for space in self.spaces.values():
+            space.follow_clock()
+            space.clock.make_up(round(WATCH_SECONDS * SECOND))
+
     def _seat_the_always_present(self) -> None:
         """Those with auto_connect are here, unless the journal could not take them when they came back."""
         for (id, participant), output_log in self._logs.items():
@@ -215,6 +238,7 @@ class Gateway:
         self.draining = True
         self._pings.stop()
         self._upkeep_timer.cancel()
+        self._clock_timer.cancel()
         peers = list(self.peers)
         random.shuffle(peers)
         for place, peer in enumerate(peers):
@@ -231,6 +255,7 @@ class Gateway:
         """The end of a drain: everything is written down, and nothing more can happen."""
         for space in self.spaces.values():
             space.stop()
+        self._reads.close()
         self.history.close()
         if isinstance(self.recorder, JournalRecorder):
             self.recorder.close()

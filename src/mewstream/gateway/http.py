@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import mewstream
@@ -14,11 +12,13 @@ from mewstream.gateway.http_message import HttpError, Request, Response
 from mewstream.gateway.http_routes import Routes
 from mewstream.gateway.identity import token_from_headers
 from mewstream.gateway.inbound import Throttle
+from mewstream.gateway.listing import HTTP_PAGE_BYTES, entry_limit, participant_page, stream_page
 from mewstream.gateway.space import Space
 from mewstream.gateway.unsent_answers import UnsentAnswers
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import JournalUnavailable, Unauthorized, ValidationFailed
+from mewstream.protocol.identifiers import invalid_characters
 from mewstream.protocol.records import (
     EnvelopeAccepted,
     Frame,
@@ -33,7 +33,8 @@ from mewstream.protocol.records import (
     WriteRevoked,
 )
 from mewstream.protocol.render import render
-from mewstream.protocol.times import parse_rfc3339, rfc3339
+from mewstream.protocol.state import SpaceState
+from mewstream.protocol.times import SECOND, parse_rfc3339, rfc3339
 
 FEATURES = (
     "active_streams",
@@ -44,12 +45,10 @@ FEATURES = (
     "auto-grant",
     "positions",
     "resume",
+    "lists",
 )
 MAX_MESSAGES = 1_000
 MAX_THROTTLES = 10_000
-#: One page of participants or streams: entries, and about so many bytes.
-MAX_ENTRIES = 1_000
-PAGE_BYTES = 1 << 20
 
 
 class HttpApi:
@@ -83,35 +82,42 @@ class HttpApi:
 
     def metrics(self, request: Request) -> Response:
         for space in self._gateway.spaces.values():
-            space.metrics.publish(len(space.state.streams))
+            space.metrics.publish(len(space.state.streams), ahead=space.clock.ahead / SECOND)
         return Response(self._gateway.metrics.exposition(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
-    def participants(self, request: Request) -> Response:
+    async def participants(self, request: Request) -> Response:
         space, participant = self._authenticate(request)
         request.promise = self._unsent.promise(space.id, participant)
-        state = space.state
-        after, limit = request.query.get("after"), _limit(request)
-        # By name, so that a page begins where the last one ended, whoever came and went between.
-        ids = sorted(id for id in {*state.roster, *state.participants} if after is None or id > after)
-        entries, is_all = _page(
-            {"id": id, "connected": state.is_connected(id), "capabilities": state.effective_capabilities(id)}
-            for id in ids[:limit]
-        )
-        next = None if is_all and len(ids) <= limit else ids[len(entries) - 1]
-        return _listing(b"{", "participants", entries, next)
+        return await self._gateway.work.run((space.id, participant), lambda: self._participants(request, space.state))
 
-    def streams(self, request: Request) -> Response:
+    def _participants(self, request: Request, state: SpaceState) -> Response:
+        page = participant_page(
+            {*state.roster, *state.participants},
+            request.query.get("after"),
+            entry_limit(request.query.get("limit")),
+            HTTP_PAGE_BYTES,
+            lambda id: encode_json(
+                {"id": id, "connected": state.is_connected(id), "capabilities": state.effective_capabilities(id)}
+            ),
+        )
+        return _listing(b"{", "participants", *page)
+
+    async def streams(self, request: Request) -> Response:
         """The streams as a welcome would show them, for those who want to look without joining."""
         space, participant = self._authenticate(request)
         request.promise = self._unsent.promise(space.id, participant)
-        state = space.state
-        after, limit = _stream_number(request.query.get("after")), _limit(request)
-        ids = list(state.streams)
-        ids = ids[bisect.bisect_right(ids, after, key=_stream_number) :]
-        entries, is_all = _page(state.describe_stream(state.streams[id]) for id in ids[:limit])
-        next = None if is_all and len(ids) <= limit else ids[len(entries) - 1]
+        return await self._gateway.work.run((space.id, participant), lambda: self._streams(request, space.state))
+
+    def _streams(self, request: Request, state: SpaceState) -> Response:
+        page = stream_page(
+            state,
+            request.query.get("after"),
+            entry_limit(request.query.get("limit")),
+            HTTP_PAGE_BYTES,
+            lambda stream: encode_json(state.describe_stream(stream)),
+        )
         head = encode_json({"epoch": state.epoch, "seq": state.seq})[:-1] + b","
-        return _listing(head, "streams", entries, next)
+        return _listing(head, "streams", *page)
 
     def _may_post(self, request: Request) -> int:
         """Judged before the body is read."""
@@ -121,7 +127,8 @@ class HttpApi:
     async def post_message(self, request: Request) -> Response:
         space, participant = request.caller
         body = request.body
-        self._throttle(space, participant).envelope(len(body))
+        throttle = self._throttle(space, participant)
+        throttle.envelope(len(body))
         output_log = self._gateway.output_log(space, participant)
         if output_log is not None and not space.state.is_connected(participant):
             refused = space.join(output_log)
@@ -131,7 +138,13 @@ class HttpApi:
             body.decode()
         except UnicodeDecodeError:
             raise ValidationFailed("the body is not UTF-8") from None
-        decision = space.post(participant, body)
+
+        def post() -> Decision:
+            decision: Decision = space.post(participant, body)
+            throttle.caused(space.caused_bytes)
+            return decision
+
+        decision = await self._gateway.work.run((space.id, participant), post)
         if not await space.committed(decision):
             raise JournalUnavailable("this was done and cannot be recorded at the moment: ask again with the same id")
         return _answer(space, decision)
@@ -139,15 +152,17 @@ class HttpApi:
     async def get_messages(self, request: Request) -> Response:
         """What was sent since ``since``: a position (``seq``) or an RFC 3339 time."""
         space, participant = self._authenticate(request, request.params["id"])
+        _require_presence(space, participant)
         request.promise = self._unsent.promise(space.id, participant)
         since = request.query.get("since", "0")
         if since.isdecimal() and len(since) < 19:
             after = int(since)
         elif (micros := parse_rfc3339(since)) is not None:
-            after = await space.position_at(micros)
+            after = await space.position_at(participant, micros)
         else:
             raise ValidationFailed(f"since is {since[:40]!r}, expected a seq or an RFC 3339 time")
         messages, position = await space.messages_since(participant, after, MAX_MESSAGES)
+        _require_presence(space, participant)  # it may have been sent away while this was read
         head = encode_json({"epoch": space.state.epoch, "seq": position})[:-1]
         return _listing(head + b",", "messages", messages, None)
 
@@ -158,6 +173,8 @@ class HttpApi:
         if presented.token is None:
             problem = presented.problem or "send Authorization: Bearer <token>"
             raise HttpError(401, Unauthorized(problem))
+        if claimed is not None and (flaw := invalid_characters(claimed)):
+            raise ValidationFailed(f"the participant id in the path {flaw}", field="participant_id")
         name = request.query.get("space")
         space = self._gateway.find_space(name)
         if space is None:
@@ -178,6 +195,12 @@ class HttpApi:
         return throttle
 
 
+def _require_presence(space: Space, participant: str) -> None:
+    """Who is not here is told nothing: neither who has not come yet, nor who has left or was sent away."""
+    if not space.state.is_present(participant):
+        raise HttpError(403, Unauthorized("you are not in this space: join it first, messages are for those who are"))
+
+
 # -- answers --------------------------------------------------------------------------------------
 
 
@@ -192,6 +215,8 @@ def _answer(space: Space, decision: Decision) -> Response:
             return _json(accepted)
     for record in records:
         if isinstance(record, Refused):
+            if not decision.is_recorded:
+                return Response(space.unrecorded_refusal(record), status=record.http_status)
             body = render(space.id, space.state.epoch, record)
             assert body is not None
             return Response(body, status=record.http_status)
@@ -243,39 +268,6 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
 
 def _json(value: Any) -> Response:
     return Response(encode_json(value))
-
-
-# -- pages ----------------------------------------------------------------------------------------
-
-
-def _limit(request: Request) -> int:
-    text = request.query.get("limit", str(MAX_ENTRIES))
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
-        raise ValidationFailed(f"limit is {text[:40]!r}, expected a whole number of at least 1", field="limit")
-    return min(int(text), MAX_ENTRIES)
-
-
-def _stream_number(id: str | None) -> int:
-    """Streams are numbered in the order in which they were opened, and no number comes again."""
-    if id is None:
-        return 0
-    number = id.removeprefix("stream-")
-    if not (number.isascii() and number.isdecimal() and len(number) < 19):
-        raise ValidationFailed(f"after is {id[:40]!r}, expected the id of a stream, such as stream-7", field="after")
-    return int(number)
-
-
-def _page(described: Iterable[Any]) -> tuple[list[bytes], bool]:
-    """As many as one page holds, and whether those are all."""
-    entries: list[bytes] = []
-    size = 0
-    for each in described:
-        entry = encode_json(each)
-        if entries and size + len(entry) > PAGE_BYTES:
-            return entries, False
-        entries.append(entry)
-        size += len(entry) + 1
-    return entries, True
 
 
 def _listing(head: bytes, name: str, entries: list[bytes], next: str | None) -> Response:

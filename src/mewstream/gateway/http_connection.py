@@ -15,11 +15,12 @@ from typing import Any, cast
 
 from mewstream.gateway import upgrade
 from mewstream.gateway.config import GatewayConfig
-from mewstream.gateway.connections import Seat
+from mewstream.gateway.connections import Seat, let_go
 from mewstream.gateway.gateway import Gateway
+from mewstream.gateway.http_chunks import BodyTooLarge
 from mewstream.gateway.http_encoding import decode, encoding_of
 from mewstream.gateway.http_message import BadRequest, HttpError, Request, Response, error_answer, too_large
-from mewstream.gateway.http_parser import BodyTooLarge, RequestParser
+from mewstream.gateway.http_parser import RequestParser
 from mewstream.gateway.http_routes import Route, Routes
 from mewstream.gateway.inbound import Reading, Turns
 from mewstream.gateway.unsent_answers import UnsentAnswers
@@ -192,6 +193,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._phase = Phase.CLOSED
         self._front.gone(self)
         self._seat.leave()
+        self._reading.release(self)
+        let_go(self._transport)
         if not was_handling:  # else the handler still works for it
             self._end_request()
 
@@ -204,7 +207,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if phase is Phase.IDLE:
             self.close()
         elif phase in _READING:
-            self._refuse(408)
+            self._refuse(BadRequest(f"the {phase.value} of the request did not come to its end in time", status=408))
         else:
             self.abort()
 
@@ -241,7 +244,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             while self._phase in _READING and not self._awaits_turn and self._step():
                 pass
         except BadRequest as flaw:
-            self._refuse(flaw.status)
+            self._refuse(flaw)
         finally:
             self._is_advancing = False
 
@@ -364,10 +367,10 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def _refuse(self, status: int) -> None:
-        """A request that cannot be understood, or does not come to its end. There is no way back into step."""
+    def _refuse(self, flaw: BadRequest) -> None:
+        """There is no way back into step: nobody knows where the next request would begin."""
         self._request = None
-        self._answer(Response(status=status), is_unread=True)
+        self._answer(flaw.answer(), is_unread=True)
 
     def _answer(self, response: Response, *, is_unread: bool = False) -> None:
         request = self._request
@@ -430,7 +433,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _upgrade(self, request: Request) -> None:
         try:
-            accepted = upgrade.judge(self._front.gateway, request)
+            accepted = upgrade.judge(self._front.gateway, request, self._seat)
         except HttpError as error:
             self._answer(error.answer(), is_unread=True)
             return

@@ -27,12 +27,16 @@ _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 class BadRequest(Exception):
-    """A request that cannot be understood. Nothing of it is quoted, in the answer or in a log: there may be
-    a token in it."""
+    """A request that cannot be understood, or does not come to its end. Nothing of it is quoted, in the answer or in
+    a log: there may be a token in it."""
 
-    def __init__(self, status: int = 400) -> None:
-        super().__init__(status)
+    def __init__(self, text: str, *, status: int = 400) -> None:
+        super().__init__(text)
+        self.text = text
         self.status = status
+
+    def answer(self) -> Response:
+        return error_answer(self.status, ValidationFailed(self.text))
 
 
 class HttpError(Exception):
@@ -125,18 +129,18 @@ def _split(target: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
 def _decoded(segment: str) -> str:
     if _BAD_ESCAPE.search(segment):
-        raise BadRequest
+        raise BadRequest("a % in the path is not followed by two hexadecimal digits")
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
-        raise BadRequest from None
+        raise BadRequest("the path is not UTF-8") from None
 
 
 def _fields(query: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
-    except ValueError:  # too many fields, or bytes that are not UTF-8
-        raise BadRequest from None
+    except ValueError:
+        raise BadRequest(f"the query is not UTF-8, or has more than {MAX_QUERY_FIELDS} fields") from None
     return dict(reversed(pairs))
 
 

@@ -2,7 +2,8 @@
 
 ``h11`` is lenient where RFC 9112 lets a server be: it joins folded lines and takes a bare line feed for a line break.
 A proxy in front of us may read such a head in another way, and then the two disagree about where a request ends
-(request smuggling). So a head is looked at before it is parsed, and what is not clear is refused.
+(request smuggling). So a head is looked at before it is parsed, and what is not clear is refused. For the same reason
+bodies in chunks are not read by ``h11`` but by :mod:`mewstream.gateway.http_chunks`.
 """
 
 from __future__ import annotations
@@ -11,26 +12,17 @@ import re
 
 import h11
 
+from mewstream.gateway.http_chunks import BodyTooLarge, ChunkedBody
 from mewstream.gateway.http_message import BadRequest, Request
 
 MAX_HEAD_BYTES = 16 << 10
 MAX_HEADERS = 100
-#: A body in pieces of a few bytes each costs far more than its size; after so many it is refused.
-MAX_CHUNKS = 16 << 10
-#: So many pieces of a body are taken in one turn of the loop.
-CHUNKS_PER_TURN = 512
-#: h11 bounds what is incomplete. It is given little at a time, so that no line between chunks is longer than a head.
-_FED_BYTES = 4 << 10
 
 #: Lines that end in CR LF, begin with a visible character (so none continues another) and have no control characters.
 _CLEAR = re.compile(rb"(?:[\x21-\x7e\x80-\xff][\t\x20-\x7e\x80-\xff]*\r\n)+\r\n")
 #: What no head can have: there is no need to wait for its end.
 _UNCLEAR = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[^\r]\n|\r[^\n]|\n[ \t]")
 _TOKEN_START = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-
-
-class BodyTooLarge(Exception):
-    """More than the request may bring."""
 
 
 class RequestParser:
@@ -41,17 +33,18 @@ class RequestParser:
         self._checked = 0
         self._length = 0
         """Of the body that comes next, where its head has told it."""
-        self._chunked: h11.Connection | None = None
-        """The parser of a body whose length nobody knows yet."""
-        self._body = bytearray()
-        self._chunks = 0
-        self.has_more = False
-        """The body was left in the middle, for others to have their turn: ask for it again."""
+        self._chunked: ChunkedBody | None = None
+        """The body that comes next, where its head has not told its length."""
 
     @property
     def is_empty(self) -> bool:
         """Nothing of a further request is here yet."""
         return not self._received
+
+    @property
+    def has_more(self) -> bool:
+        """A body was left in the middle, for others to have their turn: ask for it again."""
+        return self._chunked is not None and self._chunked.has_more
 
     def feed(self, data: bytes | bytearray) -> None:
         self._received += data
@@ -73,19 +66,21 @@ class RequestParser:
         try:
             event = message.next_event()
         except h11.RemoteProtocolError as error:
-            raise BadRequest(error.error_status_hint) from None
+            # It is a part of its own traceback, which would keep the connection until the collector of cycles comes by.
+            error.__traceback__ = None
+            raise _not_understood(error.error_status_hint) from None
         assert isinstance(event, h11.Request)
         if event.http_version not in (b"1.0", b"1.1"):
-            raise BadRequest
+            raise BadRequest("the version of HTTP is not known, expected HTTP/1.1")
         request = Request(
             event.method, event.target, event.headers.raw_items(), is_http_1_1=event.http_version == b"1.1"
         )
         if not request.is_chunked:
             self._length = request.content_length or 0
         elif not request.is_http_1_1 or request.content_length is not None:
-            raise BadRequest  # two ways to tell where the body ends, or one that this version does not have
+            raise BadRequest("expected a Content-Length or, in HTTP/1.1, Transfer-Encoding: chunked, and not both")
         else:
-            self._chunked = message
+            self._chunked = ChunkedBody()
         return request
 
     def _next_head(self) -> bytes | None:
@@ -93,23 +88,23 @@ class RequestParser:
         while received.startswith(b"\r\n"):  # RFC 9112, 2.2: some clients send one too many
             del received[:2]
         if received and received[0] not in _TOKEN_START and received != b"\r":
-            raise BadRequest
+            raise _not_understood()
         start = max(0, self._checked - 3)
         end = received.find(b"\r\n\r\n", start)
         if end > MAX_HEAD_BYTES or (end < 0 and len(received) > MAX_HEAD_BYTES):
-            raise BadRequest(431)
+            raise _too_large()
         if end < 0:
             if _UNCLEAR.search(received, start):
-                raise BadRequest
+                raise _not_understood()
             self._checked = len(received)
             return None
         head = bytes(received[: end + 4])
         del received[: end + 4]
         self._checked = 0
         if not _CLEAR.fullmatch(head):
-            raise BadRequest
+            raise _not_understood()
         if head.count(b"\n") > MAX_HEADERS + 2:
-            raise BadRequest(431)
+            raise _too_large()
         return head
 
     # -- bodies -----------------------------------------------------------------------------------
@@ -117,7 +112,10 @@ class RequestParser:
     def body(self, most: int) -> bytes | None:
         """The body, when it is complete. It raises BodyTooLarge as soon as there must be more than ``most`` bytes."""
         if self._chunked is not None:
-            return self._chunked_body(self._chunked, most)
+            chunked = self._chunked.read(self._received, most)
+            if chunked is not None:
+                self._chunked = None
+            return chunked
         length = self._length
         if length > most:
             raise BodyTooLarge
@@ -128,30 +126,11 @@ class RequestParser:
         self._length = 0
         return body
 
-    def _chunked_body(self, message: h11.Connection, most: int) -> bytes | None:
-        self.has_more = False
-        try:
-            for _ in range(CHUNKS_PER_TURN):
-                event = message.next_event()
-                if type(event) is h11.Data:
-                    self._body += event.data
-                    self._chunks += event.chunk_start
-                    if len(self._body) > most:
-                        raise BodyTooLarge
-                    if self._chunks > MAX_CHUNKS:
-                        raise BadRequest
-                elif type(event) is h11.EndOfMessage:
-                    body, self._body = bytes(self._body), bytearray()
-                    self._chunked = None
-                    self._chunks = 0
-                    self._received[:0] = message.trailing_data[0]
-                    return body
-                elif self._received:
-                    message.receive_data(bytes(self._received[:_FED_BYTES]))
-                    del self._received[:_FED_BYTES]
-                else:
-                    return None
-        except h11.RemoteProtocolError:
-            raise BadRequest from None
-        self.has_more = True
-        return None
+
+def _not_understood(status: int = 400) -> BadRequest:
+    return BadRequest("the head of the request is not understood, expected HTTP/1.1 (RFC 9112)", status=status)
+
+
+def _too_large() -> BadRequest:
+    text = f"the head of the request has more than {MAX_HEAD_BYTES} bytes, or more than {MAX_HEADERS} headers"
+    return BadRequest(text, status=431)

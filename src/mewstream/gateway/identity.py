@@ -94,9 +94,10 @@ class TokenBook:
         if owner != participant_id:
             raise ConfigError(f"participants {owner!r} and {participant_id!r} have the same token")
 
-    def remove_participant(self, participant_id: str) -> None:
-        """Forget every token of a participant."""
-        self._owner = {key: owner for key, owner in self._owner.items() if owner != participant_id}
+    def forget(self, token_digests: Iterable[str]) -> None:
+        """These tokens are nobody's any more."""
+        for token_digest in token_digests:
+            self._owner.pop(token_digest, None)
 
 
 class InvitedTokens:
@@ -120,13 +121,14 @@ class InvitedTokens:
         """The digests per participant."""
         return {participant: list(digests) for participant, digests in self._loaded().get(space, {}).items()}
 
-    def add(self, space: str, participant: str, token: str) -> None:
-        token_digest = digest(token)
+    def put(self, space: str, participant: str, token: str) -> list[str]:
+        """Keep the token of a participant instead of any that it had; the answer is the digests of those."""
         spaces = self._copy()
-        digests = spaces.setdefault(space, {}).setdefault(participant, [])
-        if token_digest not in digests:
-            digests.append(token_digest)
-            self._replace(spaces)
+        members = spaces.setdefault(space, {})
+        earlier = members.get(participant, [])
+        members[participant] = [digest(token)]
+        self._replace(spaces)
+        return earlier
 
     def remove(self, space: str, participant: str) -> None:
         spaces = self._copy()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 
+from mewstream.protocol import frames
 from mewstream.protocol.errors import LimitExceeded
 from mewstream.protocol.policy import Limits
 
@@ -76,15 +78,16 @@ class Reading:
 
 
 class Rate:
-    """A token bucket that may be overdrawn: who overdraws waits. ``per_second`` 0: no limit."""
+    """A token bucket that may be overdrawn: who overdraws waits. It holds a second's worth, or ``burst``."""
 
-    __slots__ = ("_at", "_tokens", "name", "per_second", "timer")
+    __slots__ = ("_at", "_most", "_tokens", "name", "per_second", "timer")
 
-    def __init__(self, name: str, per_second: float, now: float) -> None:
+    def __init__(self, name: str, per_second: float, now: float, *, burst: float | None = None) -> None:
         self.name = name
         self.per_second = per_second
         self.timer: asyncio.TimerHandle | None = None
-        self._tokens = per_second
+        self._most = per_second if burst is None else burst
+        self._tokens = self._most
         self._at = now
 
     def take(self, amount: float, now: float) -> float:
@@ -93,15 +96,18 @@ class Rate:
         self._tokens -= amount
         return -self._tokens / self.per_second if self._tokens < 0 else 0.0
 
+    def has(self, amount: float, now: float) -> bool:
+        return self.wait_for(amount, now) == 0.0
+
     def wait_for(self, amount: float, now: float) -> float:
         """Seconds until so much may be taken; taking nothing."""
         self._refill(now)
-        # What is more than a second's worth may be taken when the bucket is full.
-        missing = min(amount, self.per_second) - self._tokens
+        # What is more than the bucket holds may be taken when it is full.
+        missing = min(amount, self._most) - self._tokens
         return max(0.0, missing / self.per_second)
 
     def _refill(self, now: float) -> None:
-        self._tokens = min(self.per_second, self._tokens + (now - self._at) * self.per_second)
+        self._tokens = min(self._most, self._tokens + (now - self._at) * self.per_second)
         self._at = now
 
 
@@ -117,10 +123,21 @@ class Throttle:
         self._envelopes = _rate("envelopes_per_second", limits.envelopes_per_second, now)
         self._frames = _rate("frames_per_second", limits.frames_per_second, now)
         self._bytes = _rate("bytes_per_second", limits.bytes_per_second, now)
+        self._caused = _rate("caused_bytes_per_second", limits.caused_bytes_per_second, now, burst_seconds=4)
         self.watches_frames = self._frames is not None or self._bytes is not None
 
     def envelope(self, size: int) -> None:
-        self._take((self._envelopes, 1), (self._bytes, size))
+        self._take((self._envelopes, 1), (self._bytes, size), (self._caused, 0))
+
+    def caused(self, size: int) -> None:
+        """So much was told because of the last envelope, beyond it."""
+        if self._caused is not None:
+            self._caused.take(size, self._loop.time())
+
+    def seconds_owed(self) -> float:
+        """For how long a sender that has caused too much must wait. One reading may bring hundreds of envelopes, each
+        of which causes much: so it is not reading alone that must pause."""
+        return 0.0 if self._caused is None else self._caused.wait_for(0, self._loop.time())
 
     def frame(self, size: int) -> None:
         self._take((self._frames, 1), (self._bytes, size))
@@ -148,20 +165,24 @@ class Throttle:
         rate.timer = self._loop.call_later(wait, reading.release, rate)
 
 
-def _rate(name: str, per_second: float, now: float) -> Rate | None:
-    return Rate(name, per_second, now) if per_second > 0 else None
+def _rate(name: str, per_second: float, now: float, *, burst_seconds: float = 1) -> Rate | None:
+    return Rate(name, per_second, now, burst=per_second * burst_seconds) if per_second > 0 else None
 
 
 class FragmentError(Exception):
     """Fragments came in an order that RFC 6455 (section 5.4) does not allow."""
 
 
+_Utf8 = codecs.getincrementaldecoder("utf-8")
+
+
 class Assembler:
     """Puts a fragmented message together, within the limit."""
 
-    __slots__ = ("_opcode", "_parts", "_size")
+    __slots__ = ("_checker", "_opcode", "_parts", "_size")
 
     def __init__(self) -> None:
+        self._checker: codecs.IncrementalDecoder | None = None
         self._opcode = 0
         self._parts: list[bytes] = []
         self._size = 0
@@ -171,14 +192,18 @@ class Assembler:
         return self._opcode != 0
 
     def add(self, opcode: int, fin: bool, payload: bytes, max_bytes: int) -> tuple[int, bytes] | None:
-        """The whole message and its opcode when this was its last fragment."""
+        """The whole message and its opcode when this was its last fragment. Text that cannot become UTF-8 any more
+        raises UnicodeDecodeError: nobody waits for the rest of it (RFC 6455, 8.1)."""
         if (opcode == 0) != self.is_open:
             raise FragmentError("a continuation of nothing" if opcode == 0 else "a new message inside a fragmented one")
         if opcode:
             self._opcode = opcode
+            self._checker = _Utf8() if opcode == frames.TEXT else None
         self._size += len(payload)
         if self._size > max_bytes:
             raise LimitExceeded(f"the message is larger than {max_bytes} bytes", limit="message_bytes")
+        if self._checker is not None:
+            self._checker.decode(payload, fin)
         self._parts.append(payload)
         # One byte a fragment must not cost an object each.
         if len(self._parts) >= 256:
@@ -187,5 +212,5 @@ class Assembler:
             return None
         message = self._opcode, b"".join(self._parts)
         self._opcode, self._size = 0, 0
-        self._parts = []
+        self._checker, self._parts = None, []
         return message

@@ -9,6 +9,7 @@ import msgspec
 from mewstream.gateway.closing import CloseReason
 from mewstream.protocol import kinds
 from mewstream.protocol.errors import PeerError, ValidationFailed
+from mewstream.protocol.identifiers import invalid_characters
 
 #: What a client may ask for by ``extensions``; unknown names are ignored, so that clients may be newer.
 KNOWN_EXTENSIONS = frozenset({"positions"})
@@ -71,8 +72,11 @@ def parse_join(message: bytes) -> JoinRequest | None:
         not isinstance(extensions, list) or not all(isinstance(each, str) for each in extensions)
     ):
         raise ValidationFailed(f"extensions in a join must be a list of strings: {EXPECTED}")
+    participant = _text(fields, "participantId", "participant_id", "participant")
+    if participant is not None and (flaw := invalid_characters(participant)):
+        raise ValidationFailed(f"the participant id in a join {flaw}", field="participantId")
     return JoinRequest(
-        participant=_text(fields, "participantId", "participant_id", "participant"),
+        participant=participant,
         space=_text(fields, "space"),
         token=_text(fields, "token"),
         extensions=KNOWN_EXTENSIONS.intersection(extensions or ()),

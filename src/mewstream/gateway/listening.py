@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from mewstream.gateway.connections import Connections, Seat
+from mewstream.gateway.connections import RETRY_AFTER, Connections, Seat
 from mewstream.gateway.http_message import Response
 from mewstream.protocol.errors import ConfigError
 
@@ -23,13 +23,18 @@ log = logging.getLogger("mewstream.gateway")
 BACKLOG = 4096
 #: So many connections are accepted in one turn of the loop.
 ACCEPTED_PER_TURN = 32
-#: How long nothing is accepted after the system had no descriptor or memory for it.
+#: How long nothing is accepted after the system could not do it: most often it has no descriptor left, or no memory.
 PAUSE = 0.2
-RETRY_AFTER = 5
 #: How long a peer may take to say that it has seen the end of a TLS connection.
 TLS_SHUTDOWN_TIMEOUT = 2.0
 
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+#: What Linux reports of a connection that has failed before it was accepted. It says nothing of the others.
+_OF_ONE_CONNECTION = frozenset(
+    {
+        *(errno.ENETDOWN, errno.EPROTO, errno.ENOPROTOOPT, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+        *(errno.EOPNOTSUPP, errno.ENETUNREACH, errno.ETIMEDOUT, errno.EPERM),
+    }
+)
 
 
 class Listening:
@@ -80,11 +85,13 @@ class Listening:
         for _ in range(ACCEPTED_PER_TURN):
             try:
                 accepted, peer = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except (BlockingIOError, InterruptedError):
                 return
+            except ConnectionError:
+                continue
             except OSError as error:
-                if error.errno not in _EXHAUSTED:
-                    raise
+                if error.errno in _OF_ONE_CONNECTION:
+                    continue
                 self._pause(listening, error)
                 return
             self._is_complaining = False

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from mewstream.protocol.records import Record, Refused
+from mewstream.protocol.records import Record
 
 
 class Metrics:
@@ -29,8 +29,21 @@ class Metrics:
         self.connections_refused = self._counter("connections_refused", "Connections closed at once", ["limit"])
         self.http_timeouts = self._counter("http_timeouts", "HTTP connections whose time was over, by phase", ["phase"])
         self.closes = self._counter("closes", "Connections that the gateway closed, by reason", ["reason"])
+        self.clock_jumps = self._counter("clock_jumps", "Times that the clock of the machine was set", [])
+        self.clock_ahead = self._gauge(
+            "clock_ahead_seconds", "How far the time of a space is before the clock's", space
+        )
         self.journal_failing = self._gauge("journal_failing", "1 while the journal cannot be written", [])
+        self._history_batches = self._counter(
+            "history_batches_read", "Batches of the journal read to tell participants what was", []
+        )
+        self._history_bytes = self._counter("history_bytes_read", "Bytes of those, as they are on the disk", [])
         self.unsent = self._gauge("unsent_bytes", "Bytes waiting for connections that are behind", [])
+
+    def history_read(self, size: int) -> None:
+        """A batch of the journal was read for somebody; called in any thread."""
+        self._history_batches.inc()
+        self._history_bytes.inc(size)
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
         return Counter(f"mewstream_{name}", text, labels, registry=self.registry)
@@ -71,8 +84,6 @@ class SpaceMetrics:
 
     def record(self, record: Record) -> None:
         self._metrics.records.labels(self._space, type(record).__struct_config__.tag).inc()
-        if isinstance(record, Refused) and record.kind != "frame":
-            self.refused(record.code)
 
     def refused(self, code: str) -> None:
         self._metrics.refusals.labels(self._space, code).inc()
@@ -83,8 +94,9 @@ class SpaceMetrics:
     def connected(self, count: int) -> None:
         self._metrics.connected.labels(self._space).set(count)
 
-    def publish(self, streams: int) -> None:
+    def publish(self, streams: int, *, ahead: float) -> None:
         """Hand the counted frames over."""
+        self._metrics.clock_ahead.labels(self._space).set(ahead)
         self._metrics.streams.labels(self._space).set(streams)
         self._metrics.frames.labels(self._space).inc(self._frames)
         self._metrics.frame_bytes.labels(self._space).inc(self._frame_bytes)

@@ -27,6 +27,10 @@ PAUSE_CREDIT_RATE = 0.1
 #: So many times longer may a peer hold up its writers while most others do so too.
 COMMON_PATIENCE = 20
 _CHUNK = 64 << 10
+#: So much of what a connection has not taken is still sent to it when it was replaced, or has said goodbye: the close
+#: comes after it. More is not kept for somebody who reads elsewhere: it could come back again and again.
+_KEPT_AT_THE_END = 64 << 10
+_REPLACED = (CloseReason.REPLACED, CloseReason.REPLACED_BY_RECONNECT)
 #: A reader that is far behind may lose such a part of its queue at once, to make room for messages that came together.
 _DROPPED_TOGETHER = 1 / 16
 #: What a queued message costs beside its bytes: a flood of tiny ones must not outgrow the limit.
@@ -92,6 +96,11 @@ class Outbound:
         transport.set_write_buffer_limits(high=delivery.write_buffer_bytes)
 
     @property
+    def is_open(self) -> bool:
+        """False: the gateway has ended it, or it is lost."""
+        return self._open
+
+    @property
     def is_behind(self) -> bool:
         return self._behind or bool(self._queue)
 
@@ -104,7 +113,7 @@ class Outbound:
         """Everything held in memory for this peer."""
         return self._queued_bytes + int(self._transport.get_write_buffer_size())
 
-    def _is_open(self) -> bool:
+    def _may_write(self) -> bool:
         # picows closes by itself where a peer breaks the framing: nothing may follow its close frame.
         return self._open and not self._ws.is_close_frame_sent
 
@@ -117,7 +126,7 @@ class Outbound:
     # -- sending ----------------------------------------------------------------------------------
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
-        if not self._is_open():
+        if not self._may_write():
             # What comes for a connection that was lost is lost with it, as what was on the wire: it was not
             # dropped for being slow, and who comes back gets it by resuming.
             if self.closing is not None:
@@ -135,37 +144,54 @@ class Outbound:
             self._transport.write(data)
 
     def ping(self) -> None:
-        if self._is_open() and not self.is_behind:
+        if self._may_write() and not self.is_behind:
             self._transport.write(wsframes.control(wsframes.OP_PING))
 
     def pong(self, payload: bytes) -> None:
         """A peer that floods us with pings and does not read gets no pongs to pile up: only the last is owed."""
         if self._behind:
             self._owed_pong = payload
-        elif self._is_open():
+        elif self._may_write():
             self._transport.write(wsframes.control(wsframes.OP_PONG, payload))
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
         """Say why and end the connection. What was written before is still sent, if the peer reads."""
         if not self._open:
             return
-        self._open = False
         self.closing = reason
-        self._discard()
-        if self._ws.is_close_frame_sent:
-            return
         text = text or reason.value.text
         if self.dropped_frames:
             text = f"{text}; {self.dropped_frames} frames were not delivered"
-        self._transport.write(wsframes.close(reason.value.code_for(knows_ours=self.knows_close_codes), text))
-        self._loop.call_later(CLOSE_TIMEOUT, self._transport.abort)
+        self._end(reason.value.code_for(knows_ours=self.knows_close_codes), text, may_abort=reason in _REPLACED)
         if self.on_close is not None:
             self.on_close(reason)
+
+    def answer_close(self, code: int) -> None:
+        """The peer closes: nothing follows the answer."""
+        if self._open:
+            self._end(code, "", may_abort=True)
 
     def lost(self) -> None:
         """The connection is gone: nothing waits any longer."""
         self._open = False
         self._discard()
+
+    def give_up(self) -> None:
+        """Nothing more is written. A peer that neither takes the rest nor goes must not keep our memory."""
+        self.lost()
+        self._loop.call_later(CLOSE_TIMEOUT, self._transport.abort)
+
+    def _end(self, code: int, text: str, *, may_abort: bool) -> None:
+        """``may_abort``: the peer reads no more, and a close behind much that it has not taken tells nobody."""
+        if may_abort and self._transport.get_write_buffer_size() > _KEPT_AT_THE_END:
+            self.lost()
+            self._transport.abort()
+            return
+        self.give_up()
+        # By picows, which remembers it: whatever the peer may still send, no second close answers it.
+        self._ws.send_close(code, wsframes.close_reason(text))  # type: ignore[arg-type]
+        if self._ws.close_handshake.recv is not None:
+            self._transport.close()
 
     # -- falling behind ---------------------------------------------------------------------------
 
@@ -182,7 +208,7 @@ class Outbound:
         self._drain()
 
     def _drain(self) -> None:
-        while self._queue and not self._behind and self._is_open():
+        while self._queue and not self._behind and self._may_write():
             pieces: list[bytes] = []
             size = 0
             while self._queue and size < _CHUNK:

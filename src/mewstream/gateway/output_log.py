@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
@@ -11,7 +10,6 @@ from pathlib import Path
 
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.fanout import Parcel
-from mewstream.gateway.refusal_flood import RefusalFlood
 from mewstream.protocol import frames
 
 log = logging.getLogger("mewstream.gateway")
@@ -28,7 +26,6 @@ class OutputLog:
     def __init__(self, participant: str, path: Path | None) -> None:
         self.participant = participant
         self.session = 0
-        self.flood = RefusalFlood(asyncio.get_running_loop(), lambda refuse: None)
         self.is_listening = path is not None
         self._path = path
         self._failing = False

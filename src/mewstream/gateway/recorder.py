@@ -13,24 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from mewstream.gateway.metrics import Metrics
-from mewstream.journal.errors import JournalError
+from mewstream.gateway.upkeep import Upkeep
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.partition import Partition
-from mewstream.journal.retention import plan_pruning
 from mewstream.journal.schema import Entry
-from mewstream.journal.segments import SegmentName
 from mewstream.journal.settings import JournalSettings
 from mewstream.protocol.records import FrameBlock, Record
 from mewstream.protocol.state import SpaceState
@@ -38,18 +31,14 @@ from mewstream.protocol.state import SpaceState
 log = logging.getLogger("mewstream.gateway")
 
 RETRY_SECONDS = 1.0
-RETENTION_SECONDS = 60.0
-SEAL_SECONDS = 1.0
-#: Fewer records a second are a quiet time.
-QUIET_RECORDS = 20_000
-#: So many full segments (each of ``segment_bytes``) may wait to be rewritten.
-MOST_UNSEALED = 16
+#: What is no error of a disk will hardly go away: it is tried again ever more seldom, up to this.
+LONGEST_RETRY_SECONDS = 60.0
+#: How often it is looked whether the data directory is still in its place.
+WATCH_SECONDS = 1.0
 #: Where nobody waits for the disk, it is asked to write in such pieces, so that the end of a segment does not wait.
 WRITE_BACK_BYTES = 4 << 20
 #: So many times ``flush_bytes`` may wait for the thread that writes; then the loop waits too.
 MOST_WAITING = 4
-#: How often a rewriting of segments looks whether frames flow.
-GIVE_WAY_SECONDS = 0.1
 
 
 class Recorder(Protocol):
@@ -58,7 +47,9 @@ class Recorder(Protocol):
     epoch: str
     failing: bool
 
-    def append(self, space: str, record: Record) -> None: ...
+    def append(self, space: str, record: Record) -> int:
+        """Returns the bytes of its JSON and its data; 0 where nobody knows. Raises where it can never be recorded."""
+        ...
 
     def extend(self, space: str, block: FrameBlock, data_bytes: int) -> None: ...
 
@@ -74,6 +65,10 @@ class Recorder(Protocol):
         """The last position before a time; may be asked in a thread."""
         ...
 
+    def on_recovery(self, action: Callable[[], None]) -> None:
+        """Call ``action`` each time that what could not be recorded can be recorded again."""
+        ...
+
 
 class NoRecorder:
     """A gateway without a data directory: nothing outlives it."""
@@ -83,8 +78,9 @@ class NoRecorder:
     def __init__(self) -> None:
         self.epoch = secrets.token_hex(6)
 
-    def append(self, space: str, record: Record) -> None:
+    def append(self, space: str, record: Record) -> int:
         """There is nothing to write to."""
+        return 0
 
     def extend(self, space: str, block: FrameBlock, data_bytes: int) -> None:
         """See ``append``."""
@@ -97,6 +93,9 @@ class NoRecorder:
 
     def seq_before(self, space: str, micros: int) -> int:
         return 0
+
+    def on_recovery(self, action: Callable[[], None]) -> None:
+        """It never fails."""
 
 
 class _Lane:
@@ -130,18 +129,9 @@ class _Lane:
         self.snapshot_at = snapshot_at
 
 
-def _step_back() -> None:
-    """Upkeep takes what the loop leaves over. Only Linux has priorities per thread."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
-
-
-def _seal_later(partition: Partition, name: SegmentName) -> None:
-    partition.closed.append(name)
-
-
 class JournalRecorder:
-    """Writes to a :class:`LocalJournal` from the event loop; syncs, seals and prunes beside it."""
+    """Writes to a :class:`LocalJournal` from the event loop, and syncs beside it. Whatever goes wrong on the way to the
+    disk is a failure of the journal: what waits still waits, and what cannot be recorded is refused."""
 
     def __init__(
         self,
@@ -168,25 +158,28 @@ class JournalRecorder:
         # One for each, so that none waits for what can wait longer.
         self._write_thread = ThreadPoolExecutor(1, "journal-write")
         self._sync_thread = ThreadPoolExecutor(1, "journal-sync")
-        self._snapshot_thread = ThreadPoolExecutor(1, "journal-snapshot", initializer=_step_back)
-        # Both touch full segments, so they must take turns.
-        self._seal_and_prune_thread = ThreadPoolExecutor(1, "journal-seal", initializer=_step_back)
-        self._threads = (self._write_thread, self._sync_thread, self._snapshot_thread, self._seal_and_prune_thread)
+        self._watch_thread = ThreadPoolExecutor(1, "journal-watch")
+        self._threads = (self._write_thread, self._sync_thread, self._watch_thread)
+        self.upkeep = Upkeep(journal, settings, loop)
+        self._recovery: list[Callable[[], None]] = []
         self._retry_timer: asyncio.TimerHandle | None = None
-        self._retention_timer = loop.call_later(RETENTION_SECONDS, self._retain)
-        self._seal_timer: asyncio.TimerHandle | None = None
-        self._sealing: list[Future[None]] = []
+        self._retry_seconds = RETRY_SECONDS
+        self._displaced: str | None = None
+        """What is not in its place, of the data directory."""
+        self._watch_timer = loop.call_later(WATCH_SECONDS, self._watch)
+        self._looking: Future[str | None] | None = None
         self._closing = False
-        self._end = threading.Event()
+        journal.reader.on_read = metrics.history_read
 
     # -- appending and committing -----------------------------------------------------------------
 
-    def append(self, space: str, record: Record) -> None:
+    def append(self, space: str, record: Record) -> int:
         if self._closing:
-            return  # whoever leaves after the end was suspended before it
+            return 0  # whoever leaves after the end was suspended before it
         lane = self._lane_of.get(space) or self._lane(space)
-        lane.partition.append(space, self.epoch, record)
+        size = lane.partition.append(space, self.epoch, record)
         self._appended(lane)
+        return size
 
     def extend(self, space: str, block: FrameBlock, data_bytes: int) -> None:
         if not self._closing:
@@ -215,6 +208,9 @@ class JournalRecorder:
     def seq_before(self, space: str, micros: int) -> int:
         return self._journal.reader.seq_before(space, micros)
 
+    def on_recovery(self, action: Callable[[], None]) -> None:
+        self._recovery.append(action)
+
     def _lane(self, space: str) -> _Lane:
         lane = self._lane_of.get(space)
         if lane is None:
@@ -237,8 +233,12 @@ class JournalRecorder:
             self._flush(lane)
         elif lane.writing is None:
             self._stop_timer(lane)
-            lane.partition.prepare()
-            self._write(lane, lane.partition.write)
+            try:
+                lane.partition.prepare()
+            except Exception as error:
+                self._fail(error)
+            else:
+                self._write(lane, lane.partition.write)
         elif lane.partition.pending_bytes >= MOST_WAITING * self._settings.flush_bytes:
             self._flush(lane)
         elif lane.flush_timer is None:
@@ -266,7 +266,7 @@ class JournalRecorder:
         if writing is not None:
             try:
                 writing.result()
-            except OSError as error:
+            except Exception as error:
                 self._fail(error)
                 return False
             lane.partition.finish()
@@ -281,7 +281,7 @@ class JournalRecorder:
             if not self._settle(lane):
                 return
             lane.partition.flush(may_roll=False)
-        except OSError as error:
+        except Exception as error:
             self._fail(error)
             return
         waiting, lane.unwritten = lane.unwritten, []
@@ -299,8 +299,8 @@ class JournalRecorder:
 
     def _after_writing(self, lane: _Lane) -> None:
         self._sync(lane)
-        if lane.partition.closed and self._seal_timer is None:
-            self._seal_timer = self._loop.call_later(SEAL_SECONDS, self._seal_if_quiet, self._recorded())
+        if lane.partition.closed:
+            self.upkeep.seal_soon()
         if lane.partition.next_offset - lane.snapshot_at >= self._settings.snapshot_every:
             # Not now: a record may have been appended that its space has yet to apply.
             lane.snapshot_at = lane.partition.next_offset
@@ -350,18 +350,57 @@ class JournalRecorder:
     # -- failing and recovering -------------------------------------------------------------------
 
     def _fail(self, error: BaseException) -> None:
+        is_ours = not isinstance(error, OSError | MemoryError)
         if not self.failing:
             self.failing = True
             self._metrics.journal_failing.set(1)
-            reason = getattr(error, "strerror", None) or error
-            log.error("the journal cannot be written (%s): new messages are refused until it can", reason)
+            self._retry_seconds = RETRY_SECONDS
+            reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            text = "the journal cannot be written (%s): new messages are refused until it can"
+            log.error(text, reason, exc_info=error if is_ours else None)
+        elif is_ours:
+            self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS)
         if not self._closing and self._retry_timer is None:
+            self._retry_timer = self._loop.call_later(self._retry_seconds, self._retry)
+
+    # -- the data directory -----------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """A directory that was removed or replaced can still be written to, and nobody would ever see that again."""
+        self._watch_timer = self._loop.call_later(WATCH_SECONDS, self._watch)
+        if self._looking is None or self._looking.done():
+            looking = self._looking = self._watch_thread.submit(self._journal.displaced)
+            looking.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._watched, looking.result()))
+
+    def _watched(self, displaced: str | None) -> None:
+        if self._closing or displaced == self._displaced:
+            return
+        was, self._displaced = self._displaced, displaced
+        self.upkeep.is_held = displaced is not None
+        if displaced is None:
+            log.warning("the data directory is in its place again")
+        elif was is None:
+            self._fail_displaced(displaced)
+
+    def _fail_displaced(self, displaced: str) -> None:
+        log.error(
+            "the data directory was removed or replaced while the gateway runs (%s): new messages are refused, and "
+            "what was recorded within the last moments is lost unless it comes back. Put the same directory back, and "
+            "everything goes on; else stop the gateway, put the directory back from a copy, and start it",
+            displaced,
+        )
+        if not self.failing:
+            self.failing = True
+            self._metrics.journal_failing.set(1)
+        if self._retry_timer is None:
             self._retry_timer = self._loop.call_later(RETRY_SECONDS, self._retry)
+
+    # -- recovering -------------------------------------------------------------------------------
 
     def _retry(self) -> None:
         """The journal is well again when all that waits is as safe as was asked for."""
         self._retry_timer = None
-        if any(lane.syncing for lane in self._lanes):
+        if self._displaced is not None or any(lane.syncing for lane in self._lanes):
             self._retry_timer = self._loop.call_later(RETRY_SECONDS, self._retry)
             return
         try:
@@ -369,17 +408,22 @@ class JournalRecorder:
                 if not self._settle(lane):
                     return
                 lane.partition.flush(may_roll=False)
-        except OSError as error:
+        except Exception as error:
             self._fail(error)
             return
-        if self._settings.durability == "fsync":
-            self._loop.run_in_executor(self._sync_thread, self._sync_all).add_done_callback(self._retried)
+        full = [lane.partition for lane in self._lanes if lane.partition.is_full]
+        if full or self._settings.durability == "fsync":
+            self._loop.run_in_executor(self._sync_thread, self._sync_all, full).add_done_callback(self._retried)
         else:
             self._recovered()
 
-    def _sync_all(self) -> None:
-        for lane in self._lanes:
-            lane.partition.sync()
+    def _sync_all(self, full: list[Partition]) -> None:
+        """In a thread, while nothing is written. A full segment must be left for a new one, or it would fail again."""
+        for partition in full:
+            partition.roll()
+        if self._settings.durability == "fsync":
+            for lane in self._lanes:
+                lane.partition.sync()
 
     def _retried(self, future: asyncio.Future[None]) -> None:
         error = future.exception()
@@ -399,106 +443,45 @@ class JournalRecorder:
             for done in waiting:
                 done()
             self._flush(lane)  # some may have left since
+        for action in self._recovery:
+            if not self.failing:
+                action()
 
-    # -- beside the loop --------------------------------------------------------------------------
+    # -- snapshots --------------------------------------------------------------------------------
 
     def _take_snapshot(self, lane: _Lane) -> None:
-        if not self._closing:
-            lane.snapshot_at = lane.partition.end_offset
+        if self._closing:
+            return
+        lane.snapshot_at = lane.partition.end_offset
+        try:
             lane.snapshot = self._journal.encode_snapshot(lane.number, self._states())
-            self._keep_snapshot(lane)
+        except Exception:
+            log.exception("could not take a snapshot")
+        self._keep_snapshot(lane)
 
     def _keep_snapshot(self, lane: _Lane) -> None:
         """Write the snapshot that was taken, when all the records that it knows of are written."""
         if lane.snapshot is not None and lane.partition.next_offset >= lane.snapshot_at:
-            (file, data), lane.snapshot = lane.snapshot, None
-            self._work(self._snapshot_thread, "write a snapshot", lambda: self._journal.write_snapshot(file, data))
-
-    def _recorded(self) -> int:
-        return sum(lane.partition.next_offset for lane in self._lanes)
-
-    def _seal_if_quiet(self, recorded: int) -> None:
-        """Rewriting segments takes a core for a while: it waits for a quiet second, unless many wait."""
-        self._seal_timer = None
-        waiting = self._unsealed()
-        is_quiet = self._recorded() - recorded < QUIET_RECORDS * SEAL_SECONDS
-        if waiting and not is_quiet and waiting < MOST_UNSEALED:
-            self._seal_timer = self._loop.call_later(SEAL_SECONDS, self._seal_if_quiet, self._recorded())
-        else:
-            self._seal()
-
-    def _seal(self) -> None:
-        for partition, name in self._journal.segments_to_seal():
-            sealing = self._work(
-                self._seal_and_prune_thread,
-                "seal a segment",
-                partial(partition.seal, name, self._give_way),
-                again=partial(_seal_later, partition, name),
-            )
-            self._sealing = [each for each in self._sealing if not each.done()] + [sealing]
-
-    def _give_way(self) -> None:
-        """Called in the thread that seals: both cores of a small machine may be needed for frames now."""
-        flowing = True
-        while flowing and self._unsealed() < MOST_UNSEALED and not self._end.is_set():
-            recorded = self._recorded()
-            self._end.wait(GIVE_WAY_SECONDS)
-            flowing = self._recorded() - recorded >= QUIET_RECORDS * GIVE_WAY_SECONDS
-
-    def _unsealed(self) -> int:
-        waiting = sum(len(lane.partition.closed) for lane in self._lanes)
-        return waiting + sum(not each.done() for each in self._sealing)
-
-    def _retain(self) -> None:
-        self._retention_timer = self._loop.call_later(RETENTION_SECONDS, self._retain)
-        self._work(self._seal_and_prune_thread, "prune", self._prune)
-
-    def _prune(self) -> None:
-        plan = plan_pruning(
-            self._journal.root,
-            self._settings.retention,
-            now=time.time_ns() // 1000,
-            partitions=len(self._lanes),
-            snapshots=self._journal.snapshot_offsets(synced=True),
-        )
-        for alarm in plan.alarms:
-            log.warning("%s", alarm)
-        if plan.segments:
-            self._journal.prune(plan)
-            log.info("pruned %d segments, %d bytes", len(plan.segments), plan.bytes)
-
-    def _work(
-        self,
-        thread: ThreadPoolExecutor,
-        what: str,
-        task: Callable[[], None],
-        again: Callable[[], None] | None = None,
-    ) -> Future[None]:
-        """Upkeep that may fail without harm: it is reported, and done again later."""
-
-        def guarded() -> None:
-            try:
-                task()
-            except (OSError, JournalError) as error:
-                log.error("could not %s: %s", what, error)
-                if again is not None:
-                    self._loop.call_soon_threadsafe(self._loop.call_later, RETENTION_SECONDS, again)
-
-        return thread.submit(guarded)
+            snapshot, lane.snapshot = lane.snapshot, None
+            self.upkeep.write_snapshot(*snapshot)
 
     def close(self) -> None:
         """Everything on disk, a snapshot of everything, and the directory free for another."""
         self._closing = True
-        self._retention_timer.cancel()
-        if self._seal_timer is not None:
-            self._seal_timer.cancel()
+        self._watch_timer.cancel()
         for lane in self._lanes:
             self._stop_timer(lane)
         if self._retry_timer is not None:
             self._retry_timer.cancel()
-        self._end.set()
+        self.upkeep.close()
         for thread in self._threads:
             thread.shutdown()
+        displaced = self._journal.displaced()
+        if displaced is not None:
+            # To write there would only look as if it were recorded, or spoil what is there instead.
+            log.error("the end of the journal could not be written: %s", displaced)
+            self._journal.release()
+            return
         try:
             for lane in self._lanes:
                 self._settle(lane)
@@ -509,6 +492,6 @@ class JournalRecorder:
                     done()
                 if lane.partition.next_offset > lane.snapshot_at or not self._journal.snapshot_offsets()[lane.number]:
                     self._journal.write_snapshot(*self._journal.encode_snapshot(lane.number, self._states()))
-        except OSError as error:
-            log.error("the end of the journal could not be written: %s", error)
+        except Exception as error:
+            log.error("the end of the journal could not be written: %s", str(error) or repr(error))
         self._journal.close()

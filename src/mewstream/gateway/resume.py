@@ -7,6 +7,7 @@ frames that it had not written: who has seen those is told that they did not sur
 
 from __future__ import annotations
 
+import bisect
 from typing import NamedTuple
 
 from mewstream.gateway.joining import Resume
@@ -24,12 +25,20 @@ class CannotResume(Exception):
         self.reason = reason
 
 
+class Told(NamedTuple):
+    """A message of the past, for somebody who asked for positions."""
+
+    seq: int
+    opcode: int
+    body: bytes
+
+
 class Missed(NamedTuple):
-    """Records above ``after`` up to ``upto``; what came later is still in memory."""
+    """What records above ``after`` up to ``upto`` told; what came later is still in memory."""
 
     after: int
     upto: int
-    records: list[Record]
+    told: list[Told]
 
 
 def position(state: SpaceState, participant: str, resume: Resume, limit: int) -> int:
@@ -48,26 +57,46 @@ def position(state: SpaceState, participant: str, resume: Resume, limit: int) ->
     return after
 
 
-def epoch_of(state: SpaceState, seq: int) -> str:
-    """The run of the gateway that wrote a record."""
-    known = [(first, epoch) for epoch, first in state.epochs.items() if first <= seq]
-    return max(known, default=(0, state.epoch))[1]
+class Epochs:
+    """The runs of the gateway that a log knows, as they were at one moment."""
+
+    def __init__(self, state: SpaceState) -> None:
+        runs = sorted((first, epoch) for epoch, first in state.epochs.items())
+        self._firsts = [first for first, _ in runs]
+        self._names = [epoch for _, epoch in runs]
+        self._current = state.epoch
+
+    def at(self, seq: int) -> str:
+        """The run that wrote a record."""
+        place = bisect.bisect_right(self._firsts, seq)
+        return self._names[place - 1] if place else self._current
 
 
-class Told(NamedTuple):
-    """A message of the past, for somebody who asked for positions."""
+class Viewer:
+    """A participant to whom the past is told. Frames that follow one another are mostly for the same readers, and those
+    may be many: they are looked through once."""
 
-    seq: int
-    opcode: int
-    body: bytes
+    def __init__(self, participant: str) -> None:
+        self.participant = participant
+        self._readers: tuple[str, ...] | None = None
+        self._is_reader = False
+
+    def sees(self, record: Record) -> bool:
+        """Whether it got this record's message, had it been here."""
+        if type(record) is not Frame or record.readers is None:
+            return visible_to(record, self.participant)
+        if record.readers is not self._readers:
+            self._readers = record.readers
+            self._is_reader = visible_to(record, self.participant)
+        return self._is_reader
 
 
-def tell_again(state: SpaceState, record: Record, participant: str) -> Told | None:
+def tell_again(space: str, epochs: Epochs, record: Record, viewer: Viewer) -> Told | None:
     """What a record told a participant, had it been here; None where it was told nothing."""
-    if not visible_to(record, participant):
+    if not viewer.sees(record):
         return None
     if isinstance(record, Frame) and record.kind == "frame":
         body = frames.frame_with_position(record.stream_id, record.seq, record.sender, record.data)
         return Told(record.seq, record.opcode, body)
-    rendered = render(state.id, epoch_of(state, record.seq), record)
+    rendered = render(space, epochs.at(record.seq), record)
     return None if rendered is None else Told(record.seq, frames.TEXT, with_seq(rendered, record.seq))

@@ -22,6 +22,7 @@ from mewstream.gateway.gateway import Gateway
 from mewstream.gateway.http import HttpApi
 from mewstream.gateway.http_connection import Front
 from mewstream.gateway.listening import listen
+from mewstream.gateway.proxies import Proxies
 from mewstream.gateway.unsent_answers import UnsentAnswers
 from mewstream.protocol.errors import ConfigError
 
@@ -60,7 +61,10 @@ async def serve(
         raise
     refused = gateway.metrics.connections_refused
     connections = Connections(
-        most=most, most_per_address=most_per_address, refused=lambda limit: refused.labels(limit).inc()
+        most=most,
+        most_per_address=most_per_address,
+        refused=lambda limit: refused.labels(limit).inc(),
+        proxies=Proxies(config.trusted_proxies),
     )
     unsent = UnsentAnswers(config.unsent_http_bytes)
     front = Front(gateway, HttpApi(gateway, unsent).routes, unsent)

@@ -16,13 +16,13 @@ from picows import (
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
-from mewstream.gateway.connections import Seat
+from mewstream.gateway.connections import RETRY_AFTER, Seat, let_go
 from mewstream.gateway.gateway import Gateway
 from mewstream.gateway.http_message import HttpError, Request
 from mewstream.gateway.identity import token_from_headers
 from mewstream.gateway.inbound import FEW_BYTES, MANY_BYTES, Turns
 from mewstream.gateway.websocket import WebSocketMember
-from mewstream.protocol.errors import InvalidRequest, Unauthorized, ValidationFailed
+from mewstream.protocol.errors import InvalidRequest, LimitExceeded, Unauthorized, ValidationFailed
 
 #: picows starts with this much and grows as it must: thousands of idle connections stay small.
 READ_BUFFER = 4096
@@ -65,7 +65,7 @@ def is_wanted(request: Request) -> bool:
     return b"websocket" in request.tokens(b"upgrade")
 
 
-def judge(gateway: Gateway, request: Request) -> Accepted:
+def judge(gateway: Gateway, request: Request, seat: Seat) -> Accepted:
     """Framing, origin and subprotocol are settled here, identity with the join. It raises HttpError."""
     key = _key_of(request)
     origin = request.values(b"origin")
@@ -76,6 +76,9 @@ def judge(gateway: Gateway, request: Request) -> Accepted:
     presented = token_from_headers(request.credentials())
     if presented.problem is not None:
         raise HttpError(401, Unauthorized(presented.problem))
+    if not seat.claim(request.values(b"x-forwarded-for")):
+        text = "there are too many connections from your address: close some, or try again later"
+        raise HttpError(503, LimitExceeded(text, limit="connections_per_address", retry_after=RETRY_AFTER))
     listener = WebSocketMember(gateway, space=request.query.get("space"), token=presented.token)
     return Accepted(listener, key, presented.echo_subprotocol)
 
@@ -144,6 +147,11 @@ class _WebSocket(WSProtocol):  # type: ignore[misc]
         super().buffer_updated(size)
         self._turns.has_read(self)
         listener: WebSocketMember = self.listener
+        if self.transport.is_close_frame_sent and not listener.is_ending:
+            # picows would look at the broken frame again with every byte that follows it.
+            self._is_discarding = True
+            listener.is_closed_by_parser(self.transport.close_handshake.sent.code)
+            return
         heard, listener.heard = listener.heard, False
         if heard:
             listener.heard_at = self._loop.time()
@@ -159,6 +167,7 @@ class _WebSocket(WSProtocol):  # type: ignore[misc]
     def connection_lost(self, exc: Exception | None) -> None:
         self._seat.leave()
         super().connection_lost(exc)
+        let_go(self.transport.underlying_transport)
 
 
 def hand_over(

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
-from mewstream.gateway import wsframes
 from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, Resume, parse_join
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Outbound
-from mewstream.gateway.refusal_flood import RefusalFlood
 from mewstream.gateway.resume import CannotResume, Missed
 from mewstream.gateway.space import Member, Space
 from mewstream.protocol import frames, kinds
@@ -64,6 +63,11 @@ class WebSocketMember(WSListener):
         """Messages that came while a join was being carried out."""
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
+        self._work = gateway.work
+        self._backlog: deque[Callable[[], None]] = deque()
+        """What was read and waits for a later turn of the loop. Nothing is read meanwhile, and all that was read
+        already waits behind it."""
+        self._is_catching_up = False
         self._recorded_ping: bytes | None = None
         self._run: list[bytes] = []
         """Frames that came together, until the last of them is here."""
@@ -86,10 +90,16 @@ class WebSocketMember(WSListener):
         if self._deaf:
             return
         self._deaf = True
-        if self.space is not None:
-            self.space.then(lambda: self.outbound.close(reason, text))
-        else:
-            self.outbound.close(reason, text)
+        self._end(partial(self.outbound.close, reason, text))
+
+    def _end(self, end: Callable[[], None]) -> None:
+        """When all that was decided before it has been handed over; and a disk that does not answer keeps nobody."""
+        if self.space is None:
+            end()
+            return
+        self.space.then(end)
+        if self.outbound.is_open:
+            self._gateway.loop.call_later(CLOSE_TIMEOUT, end)
 
     def hold_reading(self, why: object) -> None:
         self.reading.hold(why)
@@ -132,7 +142,6 @@ class WebSocketMember(WSListener):
         self.outbound.watcher = self
         self.outbound.on_close = self._closed_by_us
         self.reading = Reading(loop, transport.underlying_transport)
-        self.flood = RefusalFlood(loop, self._report_flood)
         self._gateway.connected(self)
         self._join_timer = loop.call_later(self._gateway.config.join_timeout, self._join_timed_out)
         # A token in the header and a known space identify the peer already.
@@ -141,10 +150,15 @@ class WebSocketMember(WSListener):
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._end_run()
-        self._gone = True
         self.outbound.lost()
-        self._leave()
         self._gateway.disconnected(self)
+        # What refers to itself would stay until the collector of cycles comes by.
+        self.outbound.watcher = self.outbound.on_close = None
+        self._in_order(self._lost)
+
+    def _lost(self) -> None:
+        self._gone = True
+        self._leave()
 
     def pause_writing(self) -> None:
         self.outbound.pause_writing()
@@ -155,7 +169,7 @@ class WebSocketMember(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
         if self._gone or self._deaf or self.outbound.closing is not None:
-            if kind == WSMsgType.CLOSE:
+            if kind == WSMsgType.CLOSE and self.outbound.closing is not None:
                 transport.underlying_transport.close()
             return
         self.heard = True
@@ -172,23 +186,70 @@ class WebSocketMember(WSListener):
                     self._end_run()
                 return
         self._end_run()
-        if frame.rsv1 or frame.rsv2 or frame.rsv3:
+        reserved = bool(frame.rsv1 or frame.rsv2 or frame.rsv3)
+        if self._backlog:
+            self._wait(partial(self._take, kind, frame.fin, reserved, frame.get_payload_as_bytes()))
+            return
+        self._take(kind, frame.fin, reserved, frame.get_payload_as_bytes())
+        if frame.last_in_buffer:
+            self._end_run()
+
+    def _take(self, kind: WSMsgType, fin: bool, has_reserved_bits: bool, payload: bytes) -> None:
+        """One WebSocket frame."""
+        if has_reserved_bits:
             flaw = ValidationFailed("a frame with reserved bits: no extension of WebSocket was agreed on")
             self._refuse_and_close(flaw, CloseReason.BAD_FRAMING)
-        elif frame.fin and kind == WSMsgType.BINARY and not self._assembler.is_open:
-            self._message(frames.BINARY, frame.get_payload_as_bytes())
-        elif frame.fin and kind == WSMsgType.TEXT and not self._assembler.is_open:
-            self._message(frames.TEXT, frame.get_payload_as_bytes())
+        elif fin and kind == WSMsgType.BINARY and not self._assembler.is_open:
+            self._message(frames.BINARY, payload)
+        elif fin and kind == WSMsgType.TEXT and not self._assembler.is_open:
+            self._message(frames.TEXT, payload)
         elif kind == WSMsgType.PING:
-            self._pinged(frame.get_payload_as_bytes())
+            self._pinged(payload)
         elif kind == WSMsgType.PONG:
             pass  # it was heard, which is all that was asked for
         elif kind == WSMsgType.CLOSE:
-            self._closed_by_peer(transport, frame)
+            self._closed_by_peer(payload)
         else:
-            self._fragment(_OPCODES[kind], frame.fin, frame.get_payload_as_bytes())
-        if frame.last_in_buffer:
-            self._end_run()
+            self._fragment(_OPCODES[kind], fin, payload)
+
+    # -- in turns with others ---------------------------------------------------------------------
+
+    def _in_order(self, action: Callable[[], None]) -> None:
+        """Behind all that waits, or at once where nothing does."""
+        if self._backlog:
+            self._wait(action)
+        else:
+            action()
+
+    def _wait(self, action: Callable[[], None]) -> None:
+        """The time of this turn is over, or other things of this connection wait."""
+        self._backlog.append(action)
+        if len(self._backlog) == 1:
+            self._run_kind = None  # no frame may go past what waits
+            self.reading.hold(self._work)
+            self._catch_up_later()
+
+    def _catch_up_later(self) -> None:
+        owed = self._throttle.seconds_owed()
+        if owed:
+            self._gateway.loop.call_later(owed, self._catch_up_later)
+        else:
+            self._work.put(self._who, self._catch_up)
+
+    def _catch_up(self) -> None:
+        """Carry out what waits first, and leave the rest for the next turn."""
+        action = self._backlog[0]
+        self._is_catching_up = True
+        try:
+            if action == self._lost or not (self._gone or self._deaf or self.outbound.closing is not None):
+                action()
+        finally:
+            self._is_catching_up = False
+            self._backlog.popleft()
+            if self._backlog:
+                self._catch_up_later()
+            else:
+                self.reading.release(self._work)
 
     def _pinged(self, payload: bytes) -> None:
         """A ping that asks for it is answered when all that came before it is recorded. Of several that
@@ -207,19 +268,23 @@ class WebSocketMember(WSListener):
             self._recorded_ping = newer
             self.space.when_recorded(partial(self._recorded, newer))
 
-    def _closed_by_peer(self, transport: WSTransport, frame: WSFrame) -> None:
-        """Answer a close in kind, and hear nothing more."""
+    def _closed_by_peer(self, payload: bytes) -> None:
+        """Answer a close in kind, behind what was decided before it, and hear nothing more."""
         self._gone = True
-        answer = wsframes.control(wsframes.OP_CLOSE)
-        if frame.payload_size:
-            code = int.from_bytes(frame.get_payload_as_bytes()[:2])
-            answer = wsframes.close(code if _may_stand_in_a_close(code) else 1002, "")
-        self.outbound.lost()
-        if not transport.is_close_frame_sent:
-            transport.underlying_transport.write(answer)
-        transport.underlying_transport.close()
-        # A peer that says goodbye and then neither reads nor goes must not keep our memory.
-        self._gateway.loop.call_later(CLOSE_TIMEOUT, transport.underlying_transport.abort)
+        code = int.from_bytes(payload[:2]) if payload else 1000
+        self._end(partial(self.outbound.answer_close, code if _may_stand_in_a_close(code) else 1002))
+        self._leave()
+
+    @property
+    def is_ending(self) -> bool:
+        return self._gone or self.outbound.closing is not None
+
+    def is_closed_by_parser(self, code: int) -> None:
+        """picows has sent a close: a frame was broken, or an error of ours came out of its hands."""
+        self._gone = True
+        (reason,) = (each for each in CloseReason if each.value.code == code)
+        self._gateway.metrics.closes.labels(reason.name.lower()).inc()
+        self.outbound.give_up()
         self._leave()
 
     def has_kept(self, size: int) -> bool:
@@ -253,12 +318,14 @@ class WebSocketMember(WSListener):
             space, participant = self._gateway.identify(
                 request, named_space=self._named_space, header_token=self._token
             )
+            space.check_joins(participant)
         except JoinRefused as refusal:
             self._refuse_and_close(refusal.flaw, refusal.reason)
             return
         self._token = None
         if self._join_timer is not None:
             self._join_timer.cancel()
+        self._who = (space.id, participant)
         self.participant = participant
         self.is_reconnect = request.resume is not None
         self._max_bytes = space.config.limits.message_bytes
@@ -302,7 +369,8 @@ class WebSocketMember(WSListener):
                     self._message(opcode, message)
             self._end_run()
 
-        self._gateway.spawn(space.missed(self.participant, resume)).add_done_callback(done)
+        missed = space.missed(self.participant, resume, lambda: not (self._gone or self._deaf))
+        self._gateway.spawn(missed).add_done_callback(done)
 
     def _join_again(self, space: Space, request: JoinRequest) -> None:
         """A join after the header has identified the peer: it must say the same, and may ask for more."""
@@ -332,7 +400,6 @@ class WebSocketMember(WSListener):
             self._join_timer.cancel()
         space = self.space
         if space is not None:
-            # It is still a member while its floods are summed up.
             space.leave(self, heir=self._gateway.heir_of(space, self.participant))
             self.space = None
             space.report_drops(self.participant, self.outbound.drops)
@@ -345,6 +412,8 @@ class WebSocketMember(WSListener):
             whole = self._assembler.add(opcode, fin, payload, self._max_bytes)
         except FragmentError as flaw:
             self._refuse_and_close(ValidationFailed(str(flaw)), CloseReason.BAD_FRAMING)
+        except UnicodeDecodeError:
+            self._refuse_and_close(_not_text(), CloseReason.INVALID_TEXT)
         except LimitExceeded as flaw:
             self._refuse_and_close(flaw, CloseReason.TOO_BIG)
         else:
@@ -358,8 +427,7 @@ class WebSocketMember(WSListener):
             return
         # Text goes out as text, and a peer that checks would blame us for what is not UTF-8.
         if opcode == frames.TEXT and not message.isascii() and not _is_utf8(message):
-            not_text = ValidationFailed("a text message must be UTF-8: send binary data as a binary message")
-            self._refuse_and_close(not_text, CloseReason.INVALID_TEXT)
+            self._refuse_and_close(_not_text(), CloseReason.INVALID_TEXT)
             return
         if self._waiting is not None:
             self._waiting.append((opcode, message))
@@ -370,17 +438,28 @@ class WebSocketMember(WSListener):
         space = self.space
         if space is None:
             self._first_message(message)
-            return
+        elif self._is_catching_up:
+            self._carry_out(space, opcode, message)
+        elif self._backlog:
+            self._wait(partial(self._carry_out, space, opcode, message))
+        elif message[:1] == b"#":
+            if self._throttle.watches_frames or not self._begin_run(message, opcode):
+                self._carry_out(space, opcode, message)
+        elif self._work.admits(self._who) and not self._throttle.seconds_owed():
+            self._carry_out(space, opcode, message)
+        else:
+            self._wait(partial(self._carry_out, space, opcode, message))
+
+    def _carry_out(self, space: Space, opcode: int, message: bytes) -> None:
         try:
             if message[:1] == b"#":
                 if self._throttle.watches_frames:
                     self._throttle.frame(len(message))
-                    space.frame(self, message, opcode)
-                elif not self._begin_run(message, opcode):
-                    space.frame(self, message, opcode)
+                space.frame(self, message, opcode)
             else:
                 self._throttle.envelope(len(message))
                 self._envelope(space, message)
+                self._throttle.caused(space.caused_bytes)
         except PeerError as flaw:
             space.refuse(self.participant, "", flaw, message)
 
@@ -398,15 +477,17 @@ class WebSocketMember(WSListener):
         run = self._run
         if run:
             self._run = []
-            if self.space is not None:
-                self.space.frames(self, self._run_head, run, self._run_opcode)
+            space = self.space
+            if space is not None:
+                for message in space.frames(self, self._run_head, run, self._run_opcode):
+                    self._wait(partial(self._carry_out, space, self._run_opcode, message))
 
     def _envelope(self, space: Space, message: bytes) -> None:
         try:
             envelope = parse_envelope(message, max_id_bytes=space.config.limits.id_bytes)
         except PeerError:
-            # The older form of a join has a type and no kind.
-            request = parse_join(message)
+            # The older form of a join has a type and no kind. It is small.
+            request = parse_join(message) if len(message) <= STRANGER_MESSAGE_BYTES else None
             if request is None:
                 raise
             self._join_again(space, request)
@@ -415,10 +496,6 @@ class WebSocketMember(WSListener):
             self._join_again(space, parse_join(message) or JoinRequest())
         else:
             space.envelope(self.participant, envelope)
-
-    def _report_flood(self, refuse: Any) -> None:
-        if self.space is not None:
-            self.space.handle(refuse)
 
     def _refuse_and_close(self, flaw: PeerError, reason: CloseReason) -> None:
         if self.space is not None:
@@ -431,6 +508,10 @@ class WebSocketMember(WSListener):
 def _may_stand_in_a_close(code: int) -> bool:
     """RFC 6455, section 7.4, and the registry."""
     return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
+
+
+def _not_text() -> ValidationFailed:
+    return ValidationFailed("a text message must be UTF-8: send binary data as a binary message")
 
 
 def _is_utf8(message: bytes) -> bool:

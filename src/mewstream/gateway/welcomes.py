@@ -1,5 +1,5 @@
 """Welcomes are large and mostly alike: what they say of each participant and each stream is encoded once, and again
-when that has changed."""
+when that has changed. And they have a bound: what does not fit is listed page by page, for those who ask."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class _Stream(NamedTuple):
     """Grows with whatever happens to the stream."""
     owner_connected: bool
     encoded: msgspec.Raw
+    size: int
 
 
 class Welcomes:
@@ -27,15 +28,36 @@ class Welcomes:
         self._streams: dict[str, _Stream] = {}
 
     def payload(self, participant: str) -> dict[str, Any]:
-        """What :meth:`SpaceState.welcome` says, to be encoded."""
+        """What :meth:`SpaceState.welcome` says, to be encoded. Where that is too much, the first participants and
+        streams, and how many there are."""
         state = self._state
         # Of those that have ended, never more is kept than of those that are here.
         if len(self._streams) > 2 * len(state.streams):
             self._streams.clear()
-        others = state.descriptions.others(participant, state.participants, state.describe_participant)
-        return state.welcome(participant, participants=others, described_stream=self._stream)
+        room = state.limits.welcome_bytes
+        others = state.descriptions.others(
+            participant, state.participants, state.describe_participant, max_bytes=room // 2
+        )
+        room -= others.size
+        streams: list[msgspec.Raw] = []
+        for stream in state.streams.values():
+            described = self._described(stream)
+            room -= described.size
+            if room < 0:
+                break
+            streams.append(described.encoded)
+        payload = state.welcome(participant, participants=others.parts, active_streams=streams)
+        if not others.is_everyone:
+            payload["participants_total"] = len(state.participants) - (participant in state.participants)
+        if len(streams) < len(state.streams):
+            payload["active_streams_total"] = len(state.streams)
+        return payload
 
-    def _stream(self, stream: Stream) -> msgspec.Raw:
+    def stream(self, stream: Stream) -> bytes:
+        """One stream, as a welcome describes it."""
+        return bytes(self._described(stream).encoded)
+
+    def _described(self, stream: Stream) -> _Stream:
         connected = self._state.is_connected(stream.owner)
         known = self._streams.get(stream.id)
         if (
@@ -44,7 +66,7 @@ class Welcomes:
             or known.last_seq != stream.last_seq
             or known.owner_connected is not connected
         ):
-            encoded = msgspec.Raw(encode_json(self._state.describe_stream(stream)))
-            known = _Stream(stream, stream.last_seq, connected, encoded)
+            encoded = encode_json(self._state.describe_stream(stream))
+            known = _Stream(stream, stream.last_seq, connected, msgspec.Raw(encoded), len(encoded) + 1)
             self._streams[stream.id] = known
-        return known.encoded
+        return known

@@ -30,7 +30,6 @@ def control(opcode: int, payload: bytes = b"") -> bytes:
     return bytes((_FIN | opcode, len(payload))) + payload
 
 
-def close(code: int, text: str) -> bytes:
-    encoded = text.encode()[:123]
-    # Never end in the middle of a character: a reason must be UTF-8.
-    return control(OP_CLOSE, struct.pack("!H", code) + encoded.decode("utf-8", "ignore").encode())
+def close_reason(text: str) -> bytes:
+    """As much of it as a close has room for. It never ends in the middle of a character: a reason must be UTF-8."""
+    return text.encode()[:123].decode("utf-8", "ignore").encode()

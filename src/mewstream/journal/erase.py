@@ -21,13 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from mewstream.journal.errors import CorruptJournal
 from mewstream.journal.files import Files
+from mewstream.journal.listing import list_segments
 from mewstream.journal.local import LocalJournal, snapshot_files
-from mewstream.journal.partition import remove_segment, write_again
 from mewstream.journal.reader import JournalReader, partition_of
+from mewstream.journal.reader_sets import SetsInForce
 from mewstream.journal.schema import SCHEMA
-from mewstream.journal.segments import Segment, SegmentName, list_segments
+from mewstream.journal.sealing import remove_segment, write_again
+from mewstream.journal.segments import Segment, SegmentName
 from mewstream.protocol.state import SpaceState
 
 ERASED = "erased"
@@ -74,7 +75,7 @@ def refuse_damaged(reader: JournalReader) -> None:
         segments = reader.segments(number)
         for segment in segments:
             if segment.flaw is not None and not (segment.is_torn and segment is segments[-1]):
-                raise CorruptJournal(segment.data_path, segment.next_offset, segment.flaw)
+                raise segment.damage()
 
 
 def survey(journal: LocalJournal, space: str, states: dict[str, SpaceState]) -> Survey:
@@ -123,6 +124,10 @@ def erase(
         if other != file:
             files.remove(other)
 
+    carried = journal.carried_sets(number)
+    if carried.sets.pop(space, None) is not None:
+        files.replace(directory / SetsInForce.file_name(carried.offset), carried.encode())
+
     for segment in found.segments:
         _erase_in(files, segment, space, mark)
         progress(segment)
@@ -138,8 +143,8 @@ def remove_strays(journal: LocalJournal, number: int, *, files: Files | None = N
         partition.seal(closed)
     partition.closed = []
     named = {segment.name.data_file for segment in journal.reader.segments(number)}
-    for stray in [*directory.glob("*.tmp"), *directory.glob("*.sealed.arrow")]:
-        if stray.name not in named:
+    for stray in [*directory.glob("*.tmp"), *directory.glob("*.sealed.arrow"), *directory.glob("*.sealed.spaces")]:
+        if stray.with_suffix(".arrow").name not in named:
             files.remove(stray)
     files.sync_directory(directory)
 

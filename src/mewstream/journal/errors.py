@@ -4,7 +4,8 @@ MewError
 └── JournalError
     ├── CorruptJournal      bytes on disk are not what was written: segment and offset are named
     ├── JournalInUse        another gateway has the data directory
-    └── PositionGone        a position that was pruned, or is of another journal
+    ├── PositionGone        a position that was pruned, or is of another journal
+    └── RecordTooLarge      a record that no journal could hold
 """
 
 from __future__ import annotations
@@ -30,3 +31,8 @@ class JournalInUse(JournalError):
 
 class PositionGone(JournalError):
     pass
+
+
+class RecordTooLarge(JournalError):
+    def __init__(self, space: str, seq: int, name: str, size: int) -> None:
+        super().__init__(f"seq {seq} of {space!r}, a {name} of {size} bytes, is too large to be recorded")

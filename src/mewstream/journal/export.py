@@ -5,7 +5,7 @@ Everything here holds one batch at a time, however long the journal is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from mewstream.journal.batches import gathered
 from mewstream.journal.errors import CorruptJournal
 from mewstream.journal.reader import JournalReader, partition_of
+from mewstream.journal.reader_sets import ReaderSets
 from mewstream.journal.schema import SCHEMA, decode
 from mewstream.protocol.records import EnvelopeAccepted, Joined, Left, Refused
 from mewstream.protocol.times import rfc3339
@@ -159,7 +160,7 @@ class Scan:
         """A damaged index ends the last segment too early, which must not look like the end."""
         for last in self._reader.segments(number)[-1:]:
             if last.flaw is not None and not last.is_torn:
-                raise CorruptJournal(last.data_path, last.next_offset, last.flaw)
+                raise last.damage()
 
     def _is_past(self, batch: pa.RecordBatch) -> bool:
         """Seq and time never run back within a space, so for one space there is an end."""
@@ -177,17 +178,19 @@ class Scan:
 # -- rows as objects ------------------------------------------------------------------------------
 
 
-def as_objects(chosen: Chosen) -> Iterator[dict[str, Any]]:
+def as_objects(chosen: Chosen, sets: ReaderSets | None = None) -> Iterator[dict[str, Any]]:
     """One object for each record, without nulls: ``ts`` in RFC 3339, ``data`` as text where it is
-    UTF-8 and as ``data_base64`` otherwise, ``detail`` as JSON."""
+    UTF-8 and as ``data_base64`` otherwise, ``detail`` as JSON. With ``sets``, a frame for some has their names as
+    ``readers``."""
     rows = chosen.rows
     rows = rows.set_column(_TS, "ts", rows.column(_TS).cast(pa.int64()))
     for start in range(0, rows.num_rows, _ROWS_AT_A_TIME):
         for row in rows.slice(start, _ROWS_AT_A_TIME).to_pylist():
-            yield _as_object(chosen.partition, row)
+            yield _as_object(chosen.partition, row, sets)
 
 
-def _as_object(partition: int, row: dict[str, Any]) -> dict[str, Any]:
+def _as_object(partition: int, row: dict[str, Any], sets: ReaderSets | None) -> dict[str, Any]:
+    readers = _readers(row, sets) if sets is not None and row["record"] == "frame" else None
     detail, data, offset = row.pop("detail"), row.pop("data"), row.pop("offset")
     row["ts"] = rfc3339(row["ts"])
     found = {key: value for key, value in row.items() if value is not None}
@@ -204,13 +207,24 @@ def _as_object(partition: int, row: dict[str, Any]) -> dict[str, Any]:
             found["data"] = data.decode()
         except UnicodeDecodeError:
             found["data_base64"] = data  # msgspec writes bytes so
+    if readers is not None:
+        found["readers"] = readers
     return found
 
 
-def json_lines(scanned: Iterable[Chosen]) -> Iterator[bytes]:
-    """One JSON object a line."""
+def _readers(row: dict[str, Any], sets: ReaderSets) -> Sequence[str] | None:
+    """Whom a frame was for; None: everyone."""
+    if row["readers_seq"] is not None:
+        return sets.made_by(row["space"], row["stream_id"], row["readers_seq"])
+    # A set that no record in the journal is known to have made stands in the frame itself.
+    inline: Sequence[str] | None = _decode_json(row["detail"]).get("readers") if row["detail"] is not None else None
+    return inline
+
+
+def json_lines(scanned: Iterable[Chosen], sets: ReaderSets | None = None) -> Iterator[bytes]:
+    """One JSON object a line, as :func:`as_objects` makes them."""
     for chosen in scanned:
-        for found in as_objects(chosen):
+        for found in as_objects(chosen, sets):
             yield _encode_json(found) + b"\n"
 
 

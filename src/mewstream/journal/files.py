@@ -7,6 +7,9 @@ import contextlib
 import os
 from pathlib import Path
 
+FileIdentity = tuple[int, int]
+"""Two names with the same one lead to the same file. No other file has it while one is open."""
+
 
 class Files:
     """Files of the operating system."""
@@ -19,6 +22,16 @@ class Files:
 
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size
+
+    def identity(self, handle: int) -> FileIdentity:
+        """Of an open file, wherever it is by now."""
+        found = os.fstat(handle)
+        return found.st_dev, found.st_ino
+
+    def identity_at(self, path: Path) -> FileIdentity:
+        """Of the file that has this name now."""
+        found = path.stat()
+        return found.st_dev, found.st_ino
 
     def write_at(self, handle: int, data: bytes | memoryview, position: int) -> None:
         """All of it, or an OSError: then what is there beyond ``position`` is undefined."""

@@ -21,12 +21,15 @@ from pathlib import Path
 
 import msgspec
 
-from mewstream.journal.errors import JournalError, JournalInUse
+from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
 from mewstream.journal.files import Files
-from mewstream.journal.partition import Partition, remove_segment
-from mewstream.journal.reader import IDENTITY_FILE, Identity, JournalReader, partition_of
+from mewstream.journal.identity import IDENTITY_FILE, Identity
+from mewstream.journal.partition import Partition, displacement
+from mewstream.journal.reader import JournalReader, partition_of
+from mewstream.journal.reader_sets import SetsInForce, changes_in, sets_files
 from mewstream.journal.retention import PrunePlan
 from mewstream.journal.schema import Entry
+from mewstream.journal.sealing import remove_segment
 from mewstream.journal.segments import SegmentName
 from mewstream.protocol import snapshot
 from mewstream.protocol.fold import apply
@@ -65,12 +68,16 @@ class LocalJournal:
         files: Files | None = None,
     ) -> None:
         self._files = files or Files()
+        self._lock_file = data / "lock"
         self._lock = _lock(data)
         try:
             self.root = data / "journal"
             self.root.mkdir(exist_ok=True)
             self.reader = JournalReader(self.root)
             self.identity, is_new = self._identify(partitions)
+            if not is_new and self.identity.upgrade():
+                # Before the first byte that older versions could not read.
+                self._files.replace(self.root / IDENTITY_FILE, self.identity.encode())
             self.partitions = [
                 Partition(
                     self.root / f"p{number}",
@@ -86,6 +93,8 @@ class LocalJournal:
             self._files.sync_directory(self.root)
             # Written last: a journal without its identity was never finished, and is begun again.
             self._files.replace(self.root / IDENTITY_FILE, self.identity.encode())
+            for number in range(self.identity.partitions):
+                self._remove_other_sets(number)
         except OSError as error:
             os.close(self._lock)
             raise JournalError(f"cannot use {data} for the journal: {error.strerror or error}") from None
@@ -104,6 +113,7 @@ class LocalJournal:
             if any(file.stat().st_size for file in self.root.glob("p*/*.index")):
                 raise JournalError(f"{self.root} holds segments and no {IDENTITY_FILE}: put it back from a copy")
             identity = Identity(uuid.uuid4().hex, partitions, datetime.now(UTC).isoformat(timespec="seconds"))
+            identity.upgrade()
         else:
             identity = self.reader.identity()
         identity.runs += 1
@@ -122,12 +132,36 @@ class LocalJournal:
         """Write what waits, sync it, and let another have the directory."""
         try:
             for partition in self.partitions:
-                with contextlib.suppress(OSError):
+                try:
                     partition.flush()
                     partition.sync()
+                except Exception as error:
+                    log.error("%s: its end could not be written: %s", partition.directory, error)
                 partition.close()
         finally:
             os.close(self._lock)
+
+    def release(self) -> None:
+        """Let another have the directory, as it is."""
+        for partition in self.partitions:
+            partition.close()
+        os.close(self._lock)
+
+    def displaced(self) -> str | None:
+        """What is not in its place any more of what this journal has open, because the data directory was removed,
+        moved or replaced; None where all is well. May be asked in a thread."""
+        flaw = displacement(self._files, self._lock_file, self._files.identity(self._lock))
+        for partition in self.partitions:
+            flaw = flaw or partition.displaced()
+        return flaw or self._identity_displaced()
+
+    def _identity_displaced(self) -> str | None:
+        try:
+            there = self.reader.identity()
+        except (JournalError, OSError) as flaw:
+            return str(flaw)
+        # Of this very run: another copy of the same journal has another.
+        return None if there.epoch == self.epoch else f"{self.root / IDENTITY_FILE} is of another journal or run"
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -143,7 +177,7 @@ class LocalJournal:
         states: dict[str, SpaceState] = {}
         for number in range(len(self.partitions)):
             offset, recovered = self._latest_snapshot(number)
-            for entry in self.reader.entries(number, offset):
+            for entry in self.reader.entries(number, offset, with_readers=False):
                 state = recovered.get(entry.space)
                 if state is None:
                     state = recovered[entry.space] = SpaceState(entry.space)
@@ -205,12 +239,51 @@ class LocalJournal:
     # -- sealing and retention --------------------------------------------------------------------
 
     def prune(self, plan: PrunePlan) -> None:
-        """Remove what a plan says. The decision is recorded before the first file goes."""
+        """Remove what a plan says. What frames that stay refer to is written down first, then the decision, and then
+        the first file goes."""
         for number, begins_at in plan.begins_at.items():
+            carried = self._sets_in_force(number, begins_at)
+            file = self.root / f"p{number}" / SetsInForce.file_name(begins_at)
+            self._files.replace(file, carried.encode())
             self.identity.pruned[number] = begins_at
         self._files.replace(self.root / IDENTITY_FILE, self.identity.encode())
         for segment in plan.segments:
             remove_segment(self._files, segment)
+        for number in plan.begins_at:
+            self._remove_other_sets(number)
+
+    def carried_sets(self, number: int) -> SetsInForce:
+        """The reader sets that were in force where a partition begins."""
+        begins_at = self.identity.pruned.get(number, 0)
+        file = self.root / f"p{number}" / SetsInForce.file_name(begins_at)
+        try:
+            return SetsInForce.parse(file.read_bytes())
+        except FileNotFoundError:
+            pass  # nothing was pruned, or by an older version, whose frames refer to nothing
+        except ValueError as flaw:
+            log.error("%s cannot be used: %s. The readers of some frames are not known any more", file, flaw)
+        return SetsInForce(self.identity.id, begins_at)
+
+    def _sets_in_force(self, number: int, offset: int) -> SetsInForce:
+        """At an offset that is about to become the beginning."""
+        sets = self.carried_sets(number)
+        try:
+            for batch in self.reader.batches(number, sets.offset, offset):
+                for entry in changes_in(batch.rows):
+                    if sets.offset <= entry.offset < offset:
+                        sets.apply(entry)
+        except CorruptJournal as flaw:
+            # It goes all the same: to keep what cannot be read helps nobody.
+            log.error("%s: the readers of frames after offset %d may not be known any more", flaw, offset)
+        sets.offset = offset
+        return sets
+
+    def _remove_other_sets(self, number: int) -> None:
+        """Those of an earlier beginning, and of a pruning that did not come to its end."""
+        kept = SetsInForce.file_name(self.identity.pruned.get(number, 0))
+        for file in sets_files(self.root / f"p{number}"):
+            if file.name != kept:
+                self._files.remove(file)
 
     def snapshot_offsets(self, *, synced: bool = False) -> dict[int, int]:
         """For each partition the offset of its newest sound snapshot: a start needs what comes after it.

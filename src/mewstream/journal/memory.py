@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from collections.abc import Iterator
 
@@ -22,8 +23,9 @@ class RecentRecords:
         self._parts: deque[tuple[Record | FrameBlock, int]] = deque()
         self._bytes = 0
 
-    def append(self, record: Record) -> None:
-        self._add(record, _weight(record))
+    def append(self, record: Record, size: int = 0) -> None:
+        """``size`` is that of its JSON, where somebody has measured it."""
+        self._add(record, _weight(record, size))
 
     def extend(self, block: FrameBlock, data_bytes: int) -> None:
         self._add(block, data_bytes + len(block) * _OVERHEAD)
@@ -38,6 +40,15 @@ class RecentRecords:
         """Whether everything above a position is here."""
         return bool(self._parts) and self._parts[0][0].seq <= after + 1
 
+    def seq_before(self, micros: int) -> int | None:
+        """The last position before a time; None where that is older than what is here."""
+        parts = [part for part, _ in self._parts]
+        later = bisect.bisect_left(parts, micros, key=lambda part: part.ts)
+        if not later:
+            return None
+        part = parts[later - 1]
+        return part.last_seq if isinstance(part, FrameBlock) else part.seq
+
     def read(self, after: int) -> Iterator[Record]:
         """Records above a position, in order."""
         for part, _ in tuple(self._parts):
@@ -48,8 +59,8 @@ class RecentRecords:
                 yield part
 
 
-def _weight(record: Record) -> int:
+def _weight(record: Record, size: int) -> int:
     if type(record) is Frame or type(record) is EnvelopeAccepted:
         return len(record.data) + _OVERHEAD
     # Objects take several times the room of their JSON.
-    return 4 * len(msgspec.json.encode(record)) + _OVERHEAD
+    return 4 * (size or len(msgspec.json.encode(record))) + _OVERHEAD

@@ -6,40 +6,41 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs
 
-from mewstream.journal.errors import CorruptJournal
-from mewstream.journal.files import Files
-from mewstream.journal.schema import SCHEMA, Rows
+from mewstream.journal.errors import CorruptJournal, JournalError
+from mewstream.journal.files import FileIdentity, Files
+from mewstream.journal.listing import abandoned_in, list_names, list_once
+from mewstream.journal.rows import Rows
+from mewstream.journal.schema import SCHEMA
+from mewstream.journal.sealing import compressed, remove_segment, spaces_in, write_again
 from mewstream.journal.segments import (
     ENTRY_BYTES,
     HEADER,
     BatchEntry,
     Segment,
     SegmentName,
-    encode_index,
     entry_for,
-    list_segments,
     read_batch,
+    read_segment,
+    schema_of,
 )
-from mewstream.protocol.records import Frame, FrameBlock, Record
+from mewstream.protocol.records import FrameBlock, Record
 
 log = logging.getLogger("mewstream.journal")
 
 _LOCAL = fs.LocalFileSystem()
-SEALED_BATCH_ROWS = 65_536
 #: Most columns of many frames are constant: to compress them costs less than to write them.
 COMPRESSED_ROWS = 512
-#: More become several batches: to encode one takes the time of the loop, where everyone waits for it.
+#: More become several batches: to encode one takes the time of the loop, where everyone waits for it. And a column of
+#: Arrow holds less than 2 GiB, so that a batch of whatever may come together could not be encoded at all.
 BATCH_ROWS = 4096
-#: What a frame costs beside its data, and about what a control record costs, for counting what waits.
-_ROW_BYTES = 190
-_CONTROL_BYTES = 1024
+BATCH_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
@@ -80,6 +81,8 @@ class Partition:
         """Written since a sync was begun."""
         self._sync_failed = False
         self._data = self._index = -1
+        self._place: dict[Path, FileIdentity] = {}
+        """Where the open files are, for whoever looks whether they still are there."""
         self._entries = 0
         self._size = 0
         self._first_offset = 0
@@ -110,31 +113,31 @@ class Partition:
 
     @property
     def has_full_batch(self) -> bool:
-        return self._pending[0].count >= BATCH_ROWS
+        return self._pending[0].count >= BATCH_ROWS or len(self._pending) > 1
 
-    def append(self, space: str, epoch: str, record: Record) -> None:
+    def append(self, space: str, epoch: str, record: Record) -> int:
+        """Returns the bytes of its detail and its data. Raises where it can never be written: nothing has changed."""
         rows = self._rows()
-        rows.append(space, epoch, record)
-        self._count(rows, len(record.data) + _ROW_BYTES if type(record) is Frame else _CONTROL_BYTES)
+        before = rows.size
+        size = rows.append(space, epoch, record)
+        self._pending_bytes += rows.size - before
+        return size
 
     def extend(self, space: str, epoch: str, block: FrameBlock, data_bytes: int) -> None:
         rows = self._rows()
-        rows.extend(space, epoch, block)
-        self._count(rows, data_bytes + len(block) * _ROW_BYTES)
+        before = rows.size
+        rows.extend(space, epoch, block, data_bytes)
+        self._pending_bytes += rows.size - before
 
     def _rows(self) -> Rows:
         rows = self._pending[-1]
-        if rows.count >= BATCH_ROWS:
+        if rows.count >= BATCH_ROWS or rows.size >= BATCH_BYTES:
             rows = Rows()
             self._pending.append(rows)
         return rows
 
-    def _count(self, rows: Rows, size: int) -> None:
-        rows.size += size
-        self._pending_bytes += size
-
     def flush(self, *, may_roll: bool = True) -> None:
-        """Write what waits. After an OSError it still waits, and nothing of it counts.
+        """Write what waits. After an error it still waits, and nothing of it counts.
         ``may_roll`` False: a sync is under way, so the files must stay open."""
         while self.pending:
             if self.is_full and may_roll and self._prepared is None:
@@ -157,7 +160,15 @@ class Partition:
         """Give the first of what waits its place, as one batch; one that could not be written comes before it."""
         rows = self._pending[0]
         if self._prepared is None and rows.count:
-            self._prepared = _Write(rows.encode(self.next_offset), rows.last_ts)
+            try:
+                encoded = rows.encode(self.next_offset)
+            except Exception as error:
+                last = self.next_offset + rows.count - 1
+                raise JournalError(
+                    f"{self.directory}: the records for offset {self.next_offset} to {last} cannot be encoded "
+                    f"({error!r}). They are refused for good: restart the gateway to go on without them"
+                ) from error
+            self._prepared = _Write(encoded, rows.last_ts)
             self._pending_bytes -= rows.size
             self._pending.popleft()
             if not self._pending:
@@ -169,7 +180,7 @@ class Partition:
         if batch is None:
             return
         rows = batch.rows
-        data = _compressed(rows) if rows.num_rows >= COMPRESSED_ROWS else memoryview(rows.serialize())
+        data = compressed(rows) if rows.num_rows >= COMPRESSED_ROWS else memoryview(rows.serialize())
         entry = entry_for(data, self._size, self.next_offset, rows.num_rows, batch.last_ts)
         # A torn write before this position is simply written over the next time.
         self._files.write_at(self._data, data, self._size)
@@ -243,7 +254,7 @@ class Partition:
                 self._files.write_at(handles[-1], content, 0)
                 self._files.sync(handles[-1])
             self._files.sync_directory(self.directory)
-        except OSError:
+        except Exception:
             for handle in handles:
                 self._files.close(handle)
             with contextlib.suppress(OSError):
@@ -256,29 +267,46 @@ class Partition:
     def _use(self, data: int, index: int, first_offset: int) -> None:
         self._data, self._index = data, index
         self._first_offset = first_offset
+        self._note_place()
         self._size = len(HEADER)
         self._entries = 0
+
+    def _note_place(self) -> None:
+        name = SegmentName(self._first_offset, sealed=False)
+        self._place = {
+            self.directory / name.data_file: self._files.identity(self._data),
+            self.directory / name.index_file: self._files.identity(self._index),
+        }
+
+    def displaced(self) -> str | None:
+        """What is not in its place any more of the files that are written to; may be asked in a thread."""
+        while True:
+            place = self._place
+            for path, identity in place.items():
+                flaw = displacement(self._files, path, identity)
+                if flaw is not None and self._place is place:
+                    return flaw
+            if self._place is place:
+                return None
 
     # -- recovery ---------------------------------------------------------------------------------
 
     def _recover(self, begins_at: int, is_new: bool) -> None:
         """Find the end of what was committed, cut off what was not, and go on from there.
         ``begins_at`` is the first offset that was not pruned."""
-        segments = list_segments(_LOCAL, str(self.directory))
+        segments = list_once(_LOCAL, str(self.directory))
         while len(segments) > 1 and segments[1].name.first_offset <= begins_at:
             # A crash fell between deciding to prune this one and removing it.
             remove_segment(self._files, segments.pop(0))
         if segments and segments[0].name.first_offset > begins_at:
             first = segments[0].name.first_offset
             raise CorruptJournal(segments[0].data_path, begins_at, f"records {begins_at} to {first - 1} are missing")
-        for before, after in list(itertools.pairwise(segments)):
-            if not after.batches and after.flaw is None and after.name.first_offset < before.next_offset:
-                # It was begun and could not be finished, and the one before it went on.
-                remove_segment(self._files, after)
-                segments.remove(after)
+        for abandoned in abandoned_in(segments):
+            remove_segment(self._files, abandoned)
+            segments.remove(abandoned)
         for before, after in itertools.pairwise(segments):
             if before.flaw is not None:
-                raise CorruptJournal(before.data_path, before.next_offset, before.flaw)
+                raise before.damage()
             if after.name.first_offset != before.next_offset:
                 raise CorruptJournal(
                     after.data_path,
@@ -300,14 +328,19 @@ class Partition:
         if last.name.sealed:
             # A segment is sealed when the next one has been begun.
             raise CorruptJournal(last.data_path, last.next_offset, "the segment after this one is missing")
-        self._reopen(last)
+        has_all_columns = self._reopen(last)
         self.closed = [segment.name for segment in segments[:-1] if not segment.name.sealed]
+        if not has_all_columns:
+            # An older version wrote it: what is written now has other columns.
+            self.roll()
 
-    def _reopen(self, segment: Segment) -> None:
-        """Go on in a segment that was being written. Only what was never committed is cut off."""
+    def _reopen(self, segment: Segment) -> bool:
+        """Go on in a segment that was being written. Only what was never committed is cut off. Whether it has the
+        columns of this version."""
         if segment.flaw is not None and not segment.is_torn:
-            raise CorruptJournal(segment.data_path, segment.next_offset, segment.flaw)
-        batches = segment.batches[: self._sound_batches(segment)]
+            raise segment.damage()
+        sound, schema = self._sound_batches(segment)
+        batches = segment.batches[:sound]
         self._first_offset = segment.name.first_offset
         self._data = self._files.open(self.directory / segment.name.data_file)
         self._index = self._files.open(self.directory / segment.name.index_file)
@@ -321,23 +354,26 @@ class Partition:
         self._files.truncate(self._index, len(batches) * ENTRY_BYTES)
         self._files.sync(self._data)
         self._files.sync(self._index)
+        self._note_place()
         self._size = end
         self._entries = len(batches)
         self.next_offset = batches[-1].last_offset + 1 if batches else segment.name.first_offset
         self.synced_offset = self.next_offset
+        return not batches or schema is SCHEMA
 
-    def _sound_batches(self, segment: Segment) -> int:
-        """How many batches of the last segment count. Without syncing, an index entry can reach the disk
-        and its data not when the power fails: then the last batches are bad, and none after them is
+    def _sound_batches(self, segment: Segment) -> tuple[int, pa.Schema]:
+        """How many batches of the last segment count, and their columns. Without syncing, an index entry can reach
+        the disk and its data not when the power fails: then the last batches are bad, and none after them is
         sound. Their bytes are kept aside and the loss is reported. Anything else is damage."""
         if not segment.batches:
-            return 0
+            return 0, SCHEMA
         with _LOCAL.open_input_file(segment.data_path) as source:
+            schema = schema_of(source, segment, segment.batches[0])
             count = len(segment.batches)
             flaw: CorruptJournal | None = None
             while count:
                 try:
-                    read_batch(source, segment, segment.batches[count - 1])
+                    read_batch(source, segment, segment.batches[count - 1], schema)
                     break
                 except CorruptJournal as found:
                     flaw = found
@@ -353,7 +389,7 @@ class Partition:
                     segment.batches[-1].last_offset,
                     aside,
                 )
-        return count
+        return count, schema
 
     def _remove_unsealed(self, name: SegmentName) -> None:
         unsealed = SegmentName(name.first_offset, sealed=False)
@@ -364,7 +400,8 @@ class Partition:
         """Of a crash while a segment was sealed, pruned or a file replaced: data without its index."""
         for file in self.directory.iterdir():
             stem, _, kind = file.name.partition(".")
-            sealed = kind == "sealed.arrow" and stem.isdecimal() and SegmentName(int(stem), sealed=True) not in names
+            sealed = kind in ("sealed.arrow", "sealed.spaces") and stem.isdecimal()
+            sealed = sealed and SegmentName(int(stem), sealed=True) not in names
             if sealed or kind.endswith("tmp"):
                 self._files.remove(file)
 
@@ -374,10 +411,11 @@ class Partition:
         """Rewrite a full segment with large compressed batches. May run in a thread: the segment is
         written no more. A reader sees the old one or the new one, for the new index comes last.
         ``give_way`` is called before each large batch, for it may wait until there is nothing better to do."""
-        segments = {each.name: each for each in list_segments(_LOCAL, str(self.directory))}
-        segment = segments.get(name)
-        if segment is None:
+        if (self.directory / SegmentName(name.first_offset, sealed=True).index_file).exists():
             return
+        segment = read_segment(_LOCAL, str(self.directory), name)
+        if segment.flaw is not None and segment.flaw.is_missing:
+            return  # pruned meanwhile
 
         def after_giving_way(rows: pa.RecordBatch) -> pa.RecordBatch:
             give_way()
@@ -386,60 +424,21 @@ class Partition:
         write_again(self._files, segment, SegmentName(name.first_offset, sealed=True), after_giving_way)
         self._remove_unsealed(name)
 
+    def without_spaces(self) -> list[SegmentName]:
+        """Sealed segments that do not say what they hold of each space: an older version has sealed them."""
+        names = list_names(_LOCAL, str(self.directory))
+        return [name for name in names if name.sealed and not (self.directory / name.spaces_file).exists()]
 
-def write_again(
-    files: Files,
-    segment: Segment,
-    name: SegmentName,
-    change: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows,
-) -> None:
-    """Write the rows of a segment under another name, in large compressed batches. ``change`` may
-    replace rows, and must keep their number, offsets and times. The new index comes last."""
-    directory = Path(segment.directory)
-    entries: list[BatchEntry] = []
-    position = len(HEADER)
-    handle = files.open(directory / name.data_file)
+    def index_spaces(self, name: SegmentName) -> None:
+        """Write beside a sealed segment what it holds of each space, where an older version did not."""
+        segment = read_segment(_LOCAL, str(self.directory), name)
+        if segment.flaw is None:
+            self._files.replace(self.directory / name.spaces_file, spaces_in(segment).encode())
+
+
+def displacement(files: Files, path: Path, identity: FileIdentity) -> str | None:
+    """Why a name does not lead to a file any more, or None."""
     try:
-        files.truncate(handle, 0)
-        files.write_at(handle, HEADER, 0)
-        for rows, last_ts in _large_batches(segment):
-            data = _compressed(change(rows))
-            first_offset = rows.column("offset")[0].as_py()
-            entries.append(entry_for(data, position, first_offset, rows.num_rows, last_ts))
-            files.write_at(handle, data, position)
-            position += len(data)
-        files.sync(handle)
-    finally:
-        files.close(handle)
-    files.replace(directory / name.index_file, encode_index(entries))
-
-
-def remove_segment(files: Files, segment: Segment) -> None:
-    """The index goes first: data without an index was never committed."""
-    directory = Path(segment.directory)
-    files.remove(directory / segment.name.index_file)
-    files.remove(directory / segment.name.data_file)
-
-
-def _large_batches(segment: Segment) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The rows of a segment in batches of many, each with the time of its last row."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    with _LOCAL.open_input_file(segment.data_path) as source:
-        for entry in segment.batches:
-            waiting.append(read_batch(source, segment, entry))
-            rows += waiting[-1].num_rows
-            if rows >= SEALED_BATCH_ROWS or entry is segment.batches[-1]:
-                yield pa.concat_batches(waiting), entry.last_ts
-                waiting, rows = [], 0
-
-
-def _compressed(rows: pa.RecordBatch) -> memoryview:
-    """The IPC message of one compressed batch, without the schema that a stream puts before it."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-    writer = pa.ipc.new_stream(sink, SCHEMA, options=options)
-    writer.write_batch(rows)
-    end = sink.tell()
-    writer.close()
-    return memoryview(sink.getvalue())[len(HEADER) : end]
+        return None if files.identity_at(path) == identity else f"{path} is another file now"
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"

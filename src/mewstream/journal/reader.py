@@ -9,52 +9,29 @@ from __future__ import annotations
 import itertools
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
 from mewstream.journal.errors import CorruptJournal, JournalError, PositionGone
-from mewstream.journal.schema import SCHEMA_VERSION, Entry, decode
-from mewstream.journal.segments import BatchEntry, Segment, list_segments, read_batch
+from mewstream.journal.identity import IDENTITY_FILE, Identity, parse_identity
+from mewstream.journal.listing import list_segments
+from mewstream.journal.positions import Located, Positions
+from mewstream.journal.reader_sets import ReaderSets
+from mewstream.journal.schema import Entry, decode
+from mewstream.journal.segments import BatchEntry, Segment, read_batch, read_file, schema_of
+from mewstream.protocol.records import Frame
 
-IDENTITY_FILE = "journal.json"
+__all__ = ["ATTEMPTS", "IDENTITY_FILE", "Batch", "Identity", "JournalReader", "partition_of"]
+
 #: How often a reader looks again when a segment is moved under its hands.
 ATTEMPTS = 5
-
-
-class Identity(msgspec.Struct):
-    """Made once: a recreated journal is another journal. ``pruned`` is, for each partition, the
-    first offset that is still there."""
-
-    id: str
-    partitions: int
-    created: str
-    schema_version: int = SCHEMA_VERSION
-    runs: int = 0
-    tag: str = ""
-    """Of the latest run, by chance: a journal that was put back from a copy begins another history."""
-    pruned: dict[int, int] = {}
-    check: int = 0
-    """A checksum of all that is above."""
-
-    def encode(self) -> bytes:
-        return msgspec.json.encode(msgspec.structs.replace(self, check=self._checksum()))
-
-    def is_sound(self) -> bool:
-        return self.check == self._checksum()
-
-    def _checksum(self) -> int:
-        return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(self, check=0)))
-
-    @property
-    def epoch(self) -> str:
-        """The name of the latest run: it names the journal too."""
-        return f"{self.id[:8]}-{self.runs}-{self.tag}"
+_PAUSE_SECONDS = 0.01
 
 
 class Batch(NamedTuple):
@@ -73,38 +50,43 @@ def partition_of(space: str, partitions: int) -> int:
 
 
 class JournalReader:
-    def __init__(self, root: str | Path, filesystem: fs.FileSystem | None = None) -> None:
-        """``root`` is the ``journal`` directory, or a URI that ``pyarrow.fs`` understands."""
+    """May be used by several threads."""
+
+    def __init__(
+        self,
+        root: str | Path,
+        filesystem: fs.FileSystem | None = None,
+        *,
+        on_read: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """``root`` is the ``journal`` directory, or a URI that ``pyarrow.fs`` understands. ``on_read`` is told of each
+        batch that is read for a space: its bytes."""
         if filesystem is None and "://" in str(root):
             filesystem, path = fs.FileSystem.from_uri(str(root))
         else:
             path = str(root)
         self._fs = filesystem or fs.LocalFileSystem()
         self.root = path
+        self.on_read = on_read
+        self._positions: dict[int, Positions] = {}
+        self.sets = ReaderSets(self._fs, self)
+        """The readers that frames refer to."""
 
     def identity(self) -> Identity:
         file = f"{self.root}/{IDENTITY_FILE}"
         try:
-            with self._fs.open_input_stream(file) as stream:
-                identity = msgspec.json.decode(stream.read(), type=Identity)
+            return parse_identity(read_file(self._fs, file), file)
         except FileNotFoundError:
             raise JournalError(f"there is no journal in {self.root}: expected {IDENTITY_FILE}") from None
-        except (msgspec.MsgspecError, UnicodeDecodeError) as flaw:
-            raise JournalError(f"{file} cannot be read: {flaw}") from None
-        if not identity.is_sound():
-            raise JournalError(f"{file} is damaged: its checksum is wrong. Put it back from a copy")
-        if identity.schema_version > SCHEMA_VERSION:
-            raise JournalError(
-                f"{file}: written by a newer mewstream (schema {identity.schema_version}, this reads "
-                f"{SCHEMA_VERSION}): update mewstream"
-            )
-        return identity
 
     def directory(self, partition: int) -> str:
         return f"{self.root}/p{partition}"
 
     def segments(self, partition: int) -> list[Segment]:
-        return list_segments(self._fs, self.directory(partition))
+        return list_segments(self._fs, self.directory(partition), partial(self._begins_at, partition))
+
+    def _begins_at(self, partition: int) -> int:
+        return self.identity().pruned.get(partition, 0)
 
     def next_offset(self, partition: int) -> int:
         segments = self.segments(partition)
@@ -115,16 +97,18 @@ class JournalReader:
     def batches(self, partition: int, start: int = 0, end: int | None = None) -> Iterator[Batch]:
         """Batches that hold offsets from ``start`` up to ``end`` (not included), in order."""
         begin = start
-        for attempt in itertools.count():
+        patience = _Patience()
+        while True:
             try:
                 for batch in self._batches_now(partition, start, end):
                     yield batch if start == begin else batch.above(start)
                     start = batch.entry.last_offset + 1
+                    patience.renew()
                 return
             except FileNotFoundError as gone:
                 # A segment was sealed meanwhile: what it held is in another file now.
-                if attempt >= ATTEMPTS:
-                    raise CorruptJournal(str(gone.filename or self.directory(partition)), start, str(gone)) from None
+                if patience.is_over():
+                    raise CorruptJournal(self.directory(partition), start, f"a file is missing: {gone}") from None
 
     def _batches_now(self, partition: int, start: int, end: int | None) -> Iterator[Batch]:
         expected: int | None = None
@@ -141,22 +125,26 @@ class JournalReader:
             ]
             if wanted:
                 with self._fs.open_input_file(segment.data_path) as source:
+                    schema = schema_of(source, segment, segment.batches[0])
                     for entry in wanted:
-                        yield Batch(segment, entry, read_batch(source, segment, entry))
+                        yield Batch(segment, entry, read_batch(source, segment, entry, schema))
             if segment.flaw is not None and (end is None or segment.next_offset < end):
-                raise CorruptJournal(segment.data_path, segment.next_offset, segment.flaw)
+                raise segment.damage()
 
-    def entries(self, partition: int, start: int = 0, end: int | None = None) -> Iterator[Entry]:
+    def entries(
+        self, partition: int, start: int = 0, end: int | None = None, *, with_readers: bool = True
+    ) -> Iterator[Entry]:
+        """Without the readers of frames where nobody needs them: to look them up may take a while."""
         for batch in self.batches(partition, start, end):
             for entry in decode(batch.rows):
                 if entry.offset >= start and (end is None or entry.offset < end):
-                    yield entry
+                    yield self._with_readers(entry) if with_readers else entry
 
     def _segments_from(self, partition: int, start: int) -> list[Segment]:
         segments = self.segments(partition)
         if segments and start < segments[0].name.first_offset:
             first = segments[0].name.first_offset
-            pruned = self.identity().pruned.get(partition, 0)
+            pruned = self._begins_at(partition)
             if first > pruned:
                 raise CorruptJournal(segments[0].data_path, pruned, f"records {pruned} to {first - 1} are missing")
             if start:
@@ -171,30 +159,65 @@ class JournalReader:
 
     # -- by space ---------------------------------------------------------------------------------
 
-    def read(self, space: str, after: int = 0) -> Iterator[Entry]:
-        """Records of a space with a ``seq`` above ``after``, in order. Raises
+    def read(self, space: str, after: int = 0, *, with_readers: bool = True) -> Iterator[Entry]:
+        """Records of a space with a ``seq`` above ``after``, in order, read as they are asked for. Raises
         :class:`PositionGone` where the one after it was pruned: there is never a silent hole."""
-        batches = self._batches_of(space, after)
-        expected = after + 1 if after else None
-        for batch in batches:
-            for entry in decode(_rows_of(batch.rows, space, after)):
-                if expected is not None and entry.record.seq != expected:
-                    where = f"seq {expected} of {space!r}"
-                    if entry.record.seq > expected and expected == after + 1:
-                        raise PositionGone(f"{where} was pruned: the log goes on at {entry.record.seq}")
-                    raise CorruptJournal(batch.segment.data_path, entry.offset, f"{where} is missing")
-                expected = entry.record.seq + 1
-                yield entry
+        reached, is_first = after, True
+        patience = _Patience()
+        while True:
+            try:
+                for segment, rows in self._rows_above(space, reached):
+                    for entry in decode(rows):
+                        if entry.record.seq != reached + 1 and (reached or not is_first):
+                            raise _Hole(segment, entry)
+                        reached, is_first = entry.record.seq, False
+                        patience.renew()
+                        yield self._with_readers(entry) if with_readers else entry
+                return
+            except FileNotFoundError as gone:
+                self._refuse_pruned(space, reached)
+                if patience.is_over():
+                    raise self._missing(space, gone) from None
+            except _Hole as hole:
+                self._refuse_pruned(space, reached)
+                # Perhaps a segment was being sealed when the directory was listed.
+                if patience.is_over():
+                    what = f"seq {reached + 1} of {space!r} is missing"
+                    raise CorruptJournal(hole.segment.data_path, hole.entry.offset, what) from None
+
+    def _missing(self, space: str, gone: FileNotFoundError) -> CorruptJournal:
+        return CorruptJournal(self.directory(self.partition_of(space)), 0, f"a file is missing: {gone}")
+
+    def _refuse_pruned(self, space: str, after: int) -> None:
+        """Raise :class:`PositionGone` where what came after a position was pruned."""
+        if not after or not self._begins_at(self.partition_of(space)):
+            return
+        for _ in range(ATTEMPTS):
+            try:
+                oldest = next(self._of(space).above(space, 0), None)
+            except FileNotFoundError:
+                continue  # it is being pruned just now
+            if oldest is not None and oldest.part.first_seq > after + 1:
+                raise PositionGone(
+                    f"seq {after + 1} of {space!r} was pruned: the log goes on at {oldest.part.first_seq}"
+                )
+            return
 
     def seq_before(self, space: str, micros: int) -> int:
         """The last seq of a space before a time, 0 where there is none."""
-        for batch in self._backwards(space):
-            times = batch.rows.column("ts").cast(pa.int64())
-            before = pc.and_(pc.equal(batch.rows.column("space"), space), pc.less(times, micros))
-            seqs = batch.rows.column("seq").filter(before)
-            if len(seqs):
-                return int(seqs[-1].as_py())
-        return 0
+        patience = _Patience()
+        while True:
+            try:
+                located = self._of(space).before(space, micros)
+                if located is None:
+                    return 0
+                with self._fs.open_input_file(located.segment.data_path) as source:
+                    rows = self._rows(source, located, space, 0)
+                earlier = pc.less(rows.column("ts").cast(pa.int64()), micros)
+                return int(pc.max(rows.column("seq").filter(earlier)).as_py())
+            except FileNotFoundError as gone:
+                if patience.is_over():
+                    raise self._missing(space, gone) from None
 
     def follow(self, space: str, after: int = 0, *, poll: float = 0.1) -> Iterator[Entry | None]:
         """As :meth:`read`, and then what is written from now on; None whenever there is nothing new,
@@ -206,39 +229,87 @@ class JournalReader:
             yield None
             time.sleep(poll)
 
-    def _batches_of(self, space: str, after: int) -> Iterator[Batch]:
-        partition = partition_of(space, self.identity().partitions)
-        yield from self.batches(partition, self.start_of(space, after))
-
     def start_of(self, space: str, after: int) -> int:
-        """The offset from which on everything of a space above a position is found; 0 is the beginning.
-        It looks from the end backwards to the batch that holds the position: what is asked for is new."""
-        for batch in self._backwards(space) if after else ():
-            seqs = batch.rows.column("seq").filter(pc.equal(batch.rows.column("space"), space))
-            if len(seqs) and seqs[0].as_py() <= after:
-                return batch.entry.first_offset
-        return 0
-
-    def _backwards(self, space: str) -> Iterator[Batch]:
-        """The batches of the partition that a space is in, the newest first."""
-        partition = partition_of(space, self.identity().partitions)
-        end: int | None = None
-        for attempt in itertools.count():
+        """The offset from which on everything of a space above a position is found; 0 is the beginning."""
+        if not after:
+            return 0
+        # Asked first, so that what is written meanwhile is not passed over.
+        end = self.next_offset(self.partition_of(space))
+        patience = _Patience()
+        while True:
             try:
-                for segment in reversed(self._segments_from(partition, 0)):
-                    if segment.flaw is not None:
-                        raise CorruptJournal(segment.data_path, segment.next_offset, segment.flaw)
-                    wanted = [entry for entry in segment.batches if end is None or entry.first_offset < end]
-                    if wanted:
-                        with self._fs.open_input_file(segment.data_path) as source:
-                            for entry in reversed(wanted):
-                                yield Batch(segment, entry, read_batch(source, segment, entry))
-                                end = entry.first_offset
-                return
+                located = next(self._of(space).above(space, after), None)
+                return end if located is None else located.entry.first_offset
             except FileNotFoundError as gone:
-                if attempt >= ATTEMPTS:
-                    raise CorruptJournal(str(gone.filename or self.directory(partition)), end or 0, str(gone)) from None
+                if patience.is_over():
+                    raise self._missing(space, gone) from None
+
+    def _rows_above(self, space: str, seq: int) -> Iterator[tuple[Segment, pa.RecordBatch]]:
+        """The rows of a space above a position, batch by batch. A file stays open while it is needed."""
+        located = self._of(space).above(space, seq)
+        for _, batches in itertools.groupby(located, key=lambda batch: batch.segment.name):
+            first = next(batches)
+            with self._fs.open_input_file(first.segment.data_path) as source:
+                for batch in itertools.chain((first,), batches):
+                    yield batch.segment, self._rows(source, batch, space, seq)
+
+    def _rows(self, source: pa.NativeFile, located: Located, space: str, after: int) -> pa.RecordBatch:
+        """Of a batch those of a space above a position."""
+        schema = schema_of(source, located.segment, located.first)
+        rows = read_batch(source, located.segment, located.entry, schema)
+        self.on_read(located.entry.length)
+        wanted = pc.and_(pc.equal(rows.column("space"), space), pc.greater(rows.column("seq"), after))
+        return rows.filter(wanted)
+
+    def _of(self, space: str) -> Positions:
+        return self.positions(self.partition_of(space))
+
+    def positions(self, partition: int) -> Positions:
+        found = self._positions.get(partition)
+        if found is None:
+            made = Positions(
+                self._fs,
+                self.directory(partition),
+                begins_at=partial(self._begins_at, partition),
+                on_read=lambda size: self.on_read(size),
+            )
+            found = self._positions.setdefault(partition, made)
+        return found
+
+    def partition_of(self, space: str) -> int:
+        """Which partition a space is in."""
+        return partition_of(space, self.identity().partitions)
+
+    def _with_readers(self, entry: Entry) -> Entry:
+        record = entry.record
+        if type(record) is Frame:
+            if record.readers_seq is not None:
+                record.readers = self.sets.made_by(entry.space, record.stream_id, record.readers_seq)
+        else:
+            self.sets.note(entry.space, record)
+        return entry
 
 
-def _rows_of(rows: pa.RecordBatch, space: str, after: int) -> pa.RecordBatch:
-    return rows.filter(pc.and_(pc.equal(rows.column("space"), space), pc.greater(rows.column("seq"), after)))
+class _Patience:
+    """How often one looks again, without having found anything new in between."""
+
+    def __init__(self) -> None:
+        self._attempts = 0
+
+    def renew(self) -> None:
+        self._attempts = 0
+
+    def is_over(self) -> bool:
+        """Else it is time to look again, after a short while."""
+        time.sleep(_PAUSE_SECONDS * self._attempts)
+        self._attempts += 1
+        return self._attempts > ATTEMPTS
+
+
+class _Hole(Exception):
+    """A record is missing before this one."""
+
+    def __init__(self, segment: Segment, entry: Entry) -> None:
+        super().__init__(entry.record.seq)
+        self.segment = segment
+        self.entry = entry

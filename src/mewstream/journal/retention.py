@@ -69,6 +69,13 @@ def consumers(root: Path) -> dict[str, Consumer]:
     return found
 
 
+def _size(segment: Segment) -> int:
+    try:
+        return Path(segment.data_path).stat().st_size
+    except FileNotFoundError:  # sealed meanwhile
+        return segment.committed_bytes
+
+
 def plan_pruning(
     root: Path, retention: Retention, *, now: int, partitions: int, snapshots: Mapping[int, int]
 ) -> PrunePlan:
@@ -80,7 +87,7 @@ def plan_pruning(
     for number in range(partitions):
         by_partition[number] = reader.segments(number)
         for segment in by_partition[number]:
-            sizes[segment.data_path] = Path(segment.data_path).stat().st_size
+            sizes[segment.data_path] = _size(segment)
     total = sum(sizes.values())
     plan = PrunePlan()
     held: dict[str, int] = {}

@@ -3,31 +3,32 @@
 A segment is named after its first offset. While it is written it is ``N.arrow`` with ``N.index``;
 sealed, it is rewritten with large compressed batches as ``N.sealed.arrow`` with
 ``N.sealed.index``. The index is what makes a batch count: bytes without an entry were never
-committed. Each entry carries the checksum of its batch and one of its own.
+committed. Each entry carries the checksum of its batch and one of its own. The schema at the beginning of a
+segment says which columns its batches have: those of its version.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from pyarrow import fs
 
 from mewstream.journal.errors import CorruptJournal
-from mewstream.journal.schema import SCHEMA
+from mewstream.journal.schema import SCHEMA, conform, schema_in
 
 _ENTRY = struct.Struct(">QQQQqI")
 _CHECK = struct.Struct(">I")
 ENTRY_BYTES = _ENTRY.size + _CHECK.size
-_INDEX = re.compile(r"(\d{20})(\.sealed)?\.index\Z")
-_DATA = re.compile(r"(\d{20})\.arrow\Z")
 
 HEADER = SCHEMA.serialize().to_pybytes()
-"""What every segment begins with."""
+"""What every segment that is written now begins with."""
+
+#: A header is smaller, whatever version of Arrow wrote it.
+_MAX_HEADER_BYTES = 1 << 20
 
 
 class BatchEntry(NamedTuple):
@@ -61,6 +62,22 @@ class SegmentName(NamedTuple):
     def index_file(self) -> str:
         return f"{self.stem}.index"
 
+    @property
+    def spaces_file(self) -> str:
+        return f"{self.stem}.spaces"
+
+
+class Flaw(NamedTuple):
+    """What is wrong with an index."""
+
+    what: str
+    is_torn: bool = False
+    """It ends in half an entry."""
+    is_missing: bool = False
+
+
+NO_INDEX = Flaw("the index of this segment is missing", is_missing=True)
+
 
 class Segment(NamedTuple):
     """A segment as its index describes it. ``flaw`` says where the index ends too early."""
@@ -68,7 +85,7 @@ class Segment(NamedTuple):
     directory: str
     name: SegmentName
     batches: list[BatchEntry]
-    flaw: str | None
+    flaw: Flaw | None
 
     @property
     def data_path(self) -> str:
@@ -77,7 +94,12 @@ class Segment(NamedTuple):
     @property
     def is_torn(self) -> bool:
         """Its index ends in half an entry, which was never committed: in the last segment no damage."""
-        return self.flaw is not None and self.flaw.endswith("is cut short")
+        return self.flaw is not None and self.flaw.is_torn
+
+    def damage(self) -> CorruptJournal:
+        """What to raise for the flaw of its index."""
+        assert self.flaw is not None
+        return CorruptJournal(self.data_path, self.next_offset, self.flaw.what)
 
     @property
     def next_offset(self) -> int:
@@ -92,72 +114,94 @@ class Segment(NamedTuple):
         return self.batches[-1].position + self.batches[-1].length if self.batches else 0
 
 
-def parse_index(data: bytes) -> tuple[list[BatchEntry], str | None]:
-    """The entries of an index up to the first that cannot be right, and what was wrong with that."""
+def parse_index(data: bytes, number: int = 0) -> tuple[list[BatchEntry], Flaw | None]:
+    """The entries of an index up to the first that cannot be right, and what was wrong with that. ``number`` is that of
+    the first entry, where these are not all."""
     entries: list[BatchEntry] = []
     for start in range(0, len(data), ENTRY_BYTES):
         piece = data[start : start + ENTRY_BYTES]
         # A disk that lost power may have the end of a file and not what came before it.
+        which = f"entry {number + len(entries)} of the index"
         if len(piece) < ENTRY_BYTES or not any(piece):
-            return entries, f"entry {len(entries)} of the index is cut short"
+            return entries, Flaw(f"{which} is cut short", is_torn=True)
         packed, (check,) = piece[: _ENTRY.size], _CHECK.unpack(piece[_ENTRY.size :])
         if zlib.crc32(packed) != check:
-            return entries, f"entry {len(entries)} of the index has a wrong checksum"
+            return entries, Flaw(f"{which} has a wrong checksum")
         entry = BatchEntry(*_ENTRY.unpack(packed))
         if entries and (
             entry.first_offset != entries[-1].last_offset + 1
             or entry.position != entries[-1].position + entries[-1].length
         ):
-            return entries, f"entry {len(entries)} of the index does not follow the one before it"
+            return entries, Flaw(f"{which} does not follow the one before it")
         entries.append(entry)
     return entries, None
 
 
-def list_segments(filesystem: fs.FileSystem, directory: str) -> list[Segment]:
-    """The segments of a partition in order. Where a segment is there both as it was written and
-    sealed, a crash fell between the two: the sealed one is complete, for its index comes last."""
-    infos = {
-        info.base_name: info for info in filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
-    }
-    names: dict[int, SegmentName] = {}
-    for file in infos:
-        if match := _INDEX.match(file):
-            name = SegmentName(int(match[1]), match[2] is not None)
-            if name.sealed or name.first_offset not in names:
-                names[name.first_offset] = name
-    orphans = {
-        int(match[1])
-        for file, info in infos.items()
-        # Data without an index: one that was just begun has nothing but a header in it.
-        if (match := _DATA.match(file)) and int(match[1]) not in names and info.size > len(HEADER)
-    }
-    segments = [_read_segment(filesystem, directory, name) for name in names.values()]
-    segments += [
-        Segment(directory, SegmentName(first, sealed=False), [], "the index of this segment is missing")
-        for first in orphans
-    ]
-    return sorted(segments, key=lambda segment: segment.name.first_offset)
-
-
-def _read_segment(filesystem: fs.FileSystem, directory: str, name: SegmentName) -> Segment:
-    with filesystem.open_input_stream(f"{directory}/{name.index_file}") as stream:
-        batches, flaw = parse_index(stream.read())
+def read_segment(filesystem: fs.FileSystem, directory: str, name: SegmentName) -> Segment:
+    """One segment, as its index describes it."""
+    try:
+        data = read_file(filesystem, f"{directory}/{name.index_file}")
+    except FileNotFoundError:
+        return Segment(directory, name, [], NO_INDEX)  # sealed or pruned since it was listed
+    batches, flaw = parse_index(data)
     if batches and batches[0].first_offset != name.first_offset:
-        batches, flaw = [], f"its name does not fit its content, which begins at {batches[0].first_offset}"
+        batches, flaw = [], Flaw(f"its name does not fit its content, which begins at {batches[0].first_offset}")
     return Segment(directory, name, batches, flaw)
 
 
-def read_batch(source: pa.NativeFile, segment: Segment, entry: BatchEntry) -> pa.RecordBatch:
-    """One batch, checked. Raises :class:`CorruptJournal` with segment and offset; never returns a
-    record that was not written."""
+def read_file(filesystem: fs.FileSystem, path: str) -> bytes:
+    with filesystem.open_input_stream(path) as stream:
+        data: bytes = stream.read()
+    return data
+
+
+# -- what is in them ------------------------------------------------------------------------------
+
+
+class Source(Protocol):
+    """The data of a segment: a file, or a part of it that has the bytes that are asked for."""
+
+    def read_at(self, length: int, position: int) -> bytes | pa.Buffer: ...
+
+
+#: On far storage each request takes its time, and the tail is opened again and again.
+_schemas: dict[tuple[str, int], pa.Schema] = {}
+_MAX_SCHEMAS = 1024
+
+
+def schema_of(source: Source, segment: Segment, first: BatchEntry) -> pa.Schema:
+    """The columns of a segment. ``first`` is its first batch, before which they are written."""
+    # A segment that was written again under its name has another header, or the same columns.
+    key = (segment.data_path, first.position)
+    schema = _schemas.get(key)
+    if schema is None:
+        try:
+            schema = schema_in(bytes(source.read_at(min(first.position, _MAX_HEADER_BYTES), 0)))
+        except ValueError as flaw:
+            raise CorruptJournal(segment.data_path, segment.name.first_offset, str(flaw)) from None
+        if len(_schemas) >= _MAX_SCHEMAS:
+            _schemas.clear()
+        _schemas[key] = schema
+    return schema
+
+
+def read_batch(
+    source: Source, segment: Segment, entry: BatchEntry, schema: pa.Schema, columns: Sequence[int] | None = None
+) -> pa.RecordBatch:
+    """One batch, checked, with all columns or only these (by number). Raises :class:`CorruptJournal` with segment and
+    offset; never returns a record that was not written."""
     data = source.read_at(entry.length, entry.position)
     if len(data) < entry.length:
         raise CorruptJournal(segment.data_path, entry.first_offset, "the file ends inside this batch")
     if zlib.crc32(data) != entry.checksum:
         raise CorruptJournal(segment.data_path, entry.first_offset, "the checksum of this batch is wrong")
     try:
-        return pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
-    except (pa.ArrowInvalid, OSError) as error:
+        if columns is None:
+            return conform(pa.ipc.read_record_batch(pa.py_buffer(data), schema))
+        stream = pa.BufferReader(b"".join((schema.serialize(), data)))
+        options = pa.ipc.IpcReadOptions(included_fields=list(columns), use_threads=False)
+        return pa.ipc.open_stream(stream, options=options).read_next_batch()
+    except (pa.ArrowInvalid, OSError, StopIteration) as error:
         raise CorruptJournal(segment.data_path, entry.first_offset, f"not an Arrow batch: {error}") from None
 
 

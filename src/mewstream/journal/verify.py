@@ -7,23 +7,29 @@ is not committed, a segment in both of its forms) is a note, not a problem.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import fs
 
 from mewstream.journal.errors import CorruptJournal, JournalError
+from mewstream.journal.identity import IDENTITY_FILE, Identity
+from mewstream.journal.listing import list_once, list_segments, open_segment
 from mewstream.journal.local import read_snapshot, snapshot_files
-from mewstream.journal.reader import IDENTITY_FILE, Identity, JournalReader, partition_of
+from mewstream.journal.positions import SegmentSpaces
+from mewstream.journal.reader import JournalReader, partition_of
+from mewstream.journal.reader_sets import SetsInForce, changes_in
 from mewstream.journal.retention import consumers
-from mewstream.journal.schema import SCHEMA
-from mewstream.journal.segments import BatchEntry, Segment, SegmentName, list_segments, parse_index, read_batch
+from mewstream.journal.schema import Entry
+from mewstream.journal.segments import BatchEntry, Segment, SegmentName, parse_index, read_batch, schema_of
 
 _LOCAL = fs.LocalFileSystem()
 _PARTITION = re.compile(r"p(\d+)\Z")
-_SEGMENT_FILE = re.compile(r"(\d{20})(\.sealed)?\.(arrow|index)\Z")
+_SEGMENT_FILE = re.compile(r"(\d{20})(\.sealed)?\.(arrow|index|spaces)\Z")
 _SNAPSHOT_OFFSET = re.compile(r"snapshot-(\d{20})\.json\Z")
 
 
@@ -108,22 +114,33 @@ class Verification:
                 yield item
             else:
                 snapshots.append(item)
-        segments = list_segments(_LOCAL, str(directory))
-        # After them: pruning says so first, and then removes.
-        pruned = self._pruned(number)
-        yield from _strays(directory)
+        pruned = 0
+
+        def begins_at() -> int:
+            nonlocal pruned
+            pruned = self._pruned(number)
+            return pruned
+
+        segments = list_segments(_LOCAL, str(directory), begins_at)
+        yield from self._left_from_pruning(number, directory)
+        yield from _steady_strays(directory)
         if not segments:
             yield Problem("every segment is missing", str(directory), pruned)
             return
-        walk = _Walk(self, number, pruned, snapshots)
+        sets = SetsInForce(self.journal, pruned)
+        if pruned:
+            try:
+                sets = SetsInForce.parse((directory / SetsInForce.file_name(pruned)).read_bytes())
+            except FileNotFoundError:
+                pass  # an older version has pruned it, or it is pruned further just now
+            except (OSError, ValueError) as flaw:
+                yield Problem(str(flaw), str(directory / SetsInForce.file_name(pruned)))
+        walk = _Walk(self, number, pruned, snapshots, sets)
         expected = pruned
         for segment in segments:
             self.segments += 1
             first = segment.name.first_offset
-            if first < expected and segment is segments[0]:
-                what = f"left from pruning, which ended before {expected}: the next start removes it"
-                yield Problem(what, segment.data_path, first, is_note=True)
-            elif first > expected:
+            if first > expected:
                 walk.has_holes = True
                 yield Problem(f"records {expected} to {first - 1} are missing", segment.data_path, expected)
             elif first < expected:
@@ -138,18 +155,18 @@ class Verification:
             what = f"no sound snapshot from {pruned} on, where the journal begins: a start cannot know the state"
             yield Problem(what, str(directory))
 
+    def _left_from_pruning(self, number: int, directory: Path) -> Iterator[Problem]:
+        begins_at = self._pruned(number)
+        for segment in list_once(_LOCAL, str(directory)):
+            if segment.name.first_offset < begins_at and segment.next_offset <= begins_at and segment.batches:
+                what = f"left from pruning, which ended before {begins_at}: the next start removes it"
+                yield Problem(what, segment.data_path, segment.name.first_offset, is_note=True)
+
     def _pruned(self, number: int) -> int:
         try:
             return self._reader.identity().pruned.get(number, 0)
         except JournalError:
             return 0
-
-    def reopened(self, segment: Segment) -> Segment | None:
-        """A segment that is gone: in its other form, or None where it was pruned meanwhile or is missing."""
-        for each in list_segments(_LOCAL, segment.directory):
-            if each.name.first_offset == segment.name.first_offset and Path(each.data_path).exists():
-                return each
-        return None
 
     def was_pruned(self, number: int, segment: Segment) -> bool:
         return segment.name.first_offset < self._pruned(number)
@@ -180,6 +197,10 @@ class Verification:
             spaces = {space: (state.seq, state.ts) for space, state in states.items()}
             yield _Snapshot(str(file), offset, spaces)
 
+    def _end(self, number: int) -> int:
+        segments = list_segments(_LOCAL, self._reader.directory(number))
+        return segments[-1].next_offset if segments else 0
+
     def _consumers(self) -> Iterator[Problem]:
         try:
             named = consumers(self._root)
@@ -191,7 +212,7 @@ class Verification:
                 file = str(self._root / "consumers" / f"{name}.json")
                 if number >= self.partitions:
                     yield Problem(f"consumer {name!r} reads partition {number}, which is not there", file)
-                elif offset > (end := self._reader.next_offset(number)):
+                elif offset > (end := self._end(number)):
                     what = f"consumer {name!r} is ahead of partition {number}, which ends at {end}"
                     yield Problem(what, file, offset)
 
@@ -199,46 +220,61 @@ class Verification:
 class _Walk:
     """Through the rows of one partition, from batch to batch."""
 
-    def __init__(self, whole: Verification, number: int, pruned: int, snapshots: list[_Snapshot]) -> None:
+    def __init__(
+        self, whole: Verification, number: int, pruned: int, snapshots: list[_Snapshot], sets: SetsInForce
+    ) -> None:
         self._whole = whole
         self._number = number
         self._pruned = pruned
         self._snapshots = sorted((each for each in snapshots if each.offset >= pruned), key=lambda each: each.offset)
         self._positions: dict[str, Position] = {}
+        self._sets = sets
         self.has_holes = False
         """Something could not be read: what follows cannot be compared with everything before it."""
 
     def segment(self, segment: Segment, *, is_last: bool) -> Iterator[Problem]:
-        try:
-            source = _LOCAL.open_input_file(segment.data_path)
-        except FileNotFoundError:
-            found = self._whole.reopened(segment)
-            if found is None:
-                self.has_holes = True
-                if not self._whole.was_pruned(self._number, segment):
-                    yield Problem("is missing, its index is there", segment.data_path, segment.name.first_offset)
-                return
-            segment = found
-            source = _LOCAL.open_input_file(segment.data_path)
+        opened = open_segment(_LOCAL, segment)
+        if opened is None:
+            self.has_holes = True
+            if self._whole.was_pruned(self._number, segment):
+                # What follows is the beginning now.
+                self._positions.clear()
+                self._pruned = max(self._pruned, segment.next_offset)
+            else:
+                yield Problem("is missing, its index is there", segment.data_path, segment.name.first_offset)
+            return
+        segment, source = opened
         with source:
             if segment.flaw is not None:
                 torn = is_last and not segment.name.sealed and segment.is_torn
                 self.has_holes = self.has_holes or not torn
-                yield Problem(segment.flaw, segment.data_path, segment.next_offset, is_note=torn)
-            yield from _header(source, segment)
+                yield Problem(segment.flaw.what, segment.data_path, segment.next_offset, is_note=torn)
+            if segment.batches:
+                try:
+                    schema = schema_of(source, segment, segment.batches[0])
+                except CorruptJournal as flaw:
+                    self.has_holes = True
+                    yield Problem(flaw.what, segment.data_path, segment.name.first_offset)
+                    return
+            spaces = SegmentSpaces()
             for entry in segment.batches:
-                yield from self._batch(source, segment, entry)
+                yield from self._batch(source, segment, entry, schema, spaces)
                 self._whole.advance(entry.length)
+            yield from _compare_spaces(segment, spaces)
             surplus = source.size() - segment.committed_bytes if segment.batches else 0
             if surplus > 0 and segment.flaw is None:
                 # It has grown meanwhile, or its tail is torn; or a failed write has left something.
                 what = f"{surplus} bytes after the last committed batch"
                 yield Problem(what, segment.data_path, segment.next_offset, is_note=not segment.name.sealed)
 
-    def _batch(self, source: pa.NativeFile, segment: Segment, entry: BatchEntry) -> Iterator[Problem]:
+    def _batch(
+        self, source: pa.NativeFile, segment: Segment, entry: BatchEntry, schema: pa.Schema, spaces: SegmentSpaces
+    ) -> Iterator[Problem]:
         try:
-            rows = read_batch(source, segment, entry)
+            rows = read_batch(source, segment, entry, schema)
+            spaces.add(rows)
         except CorruptJournal as flaw:
+            spaces.add_damaged(flaw)
             self.has_holes = True
             what = f"{flaw.what} (offsets {entry.first_offset} to {entry.last_offset})"
             yield Problem(what, segment.data_path, entry.first_offset)
@@ -262,6 +298,22 @@ class _Walk:
                 self._whole.erased += 1
             for what in self._row(space, seq, ts, epoch):
                 yield Problem(what, segment.data_path, offset, space, seq)
+        yield from self._references(segment, rows)
+
+    def _references(self, segment: Segment, rows: pa.RecordBatch) -> Iterator[Problem]:
+        """A frame must name the record that made the reader set of its stream at that place."""
+        frames = rows.filter(pc.is_valid(rows.column("readers_seq")))
+        frames = frames.select(["offset", "space", "seq", "stream_id", "readers_seq"]).to_pylist()
+        changes = changes_in(rows)
+        for item in sorted([*frames, *changes], key=_offset_of):
+            if isinstance(item, Entry):
+                self._sets.apply(item)
+                continue
+            made_by, _ = self._sets.sets.get(item["space"], {}).get(item["stream_id"], (None, ()))
+            if made_by != item["readers_seq"] and not self.has_holes:
+                found = f"those of seq {made_by}" if made_by is not None else "none"
+                what = f"is for the readers of seq {item['readers_seq']}, and in force were {found}"
+                yield Problem(what, segment.data_path, item["offset"], item["space"], item["seq"])
 
     def _row(self, space: str, seq: int, ts: int, epoch: str) -> Iterator[str]:
         before = self._positions.get(space)
@@ -303,18 +355,35 @@ class _Walk:
                     yield Problem("holds a space that the log does not know", snapshot.file, snapshot.offset, space)
 
 
-def _header(source: pa.NativeFile, segment: Segment) -> Iterator[Problem]:
-    """A segment begins with the schema. Its bytes may be those of another version of Arrow."""
-    if not segment.batches:
+def _offset_of(item: Entry | dict[str, Any]) -> int:
+    return item.offset if isinstance(item, Entry) else int(item["offset"])
+
+
+def _compare_spaces(segment: Segment, spaces: SegmentSpaces) -> Iterator[Problem]:
+    """What a sealed segment says of its spaces is only a help, but a wrong one leads to nowhere."""
+    if not segment.name.sealed:
         return
-    size = segment.batches[0].position
+    path = Path(segment.directory) / segment.name.spaces_file
     try:
-        schema = pa.ipc.read_schema(pa.py_buffer(source.read_at(min(size, 1 << 20), 0)))
-    except (pa.ArrowInvalid, OSError, EOFError):
-        yield Problem("does not begin with a schema", segment.data_path, segment.name.first_offset)
+        written = path.read_bytes()
+        SegmentSpaces.parse(written)
+    except FileNotFoundError:
+        return  # an older version sealed it
+    except (OSError, ValueError) as flaw:
+        yield Problem(str(flaw), str(path), is_note=True)
         return
-    if not schema.equals(SCHEMA):
-        yield Problem("has another schema", segment.data_path, segment.name.first_offset)
+    if not spaces.has_damaged and written != spaces.encode():
+        yield Problem("does not say what the segment holds", str(path), segment.name.first_offset)
+
+
+def _steady_strays(directory: Path) -> list[Problem]:
+    """Problems that are there at a second look too: a segment may be sealed or pruned while we look."""
+    for pause in (0.0, 0.01, 0.05):
+        time.sleep(pause)
+        found = list(_strays(directory))
+        if all(problem.is_note for problem in found):
+            break
+    return found
 
 
 def _strays(directory: Path) -> Iterator[Problem]:
@@ -328,7 +397,9 @@ def _strays(directory: Path) -> Iterator[Problem]:
     for (first, sealed), kinds in sorted(files.items()):
         other = files.get((first, not sealed), set())
         path = str(directory / SegmentName(first, sealed).data_file)
-        if sealed and "index" not in kinds:
+        if kinds == {"spaces"}:
+            yield Problem("left from a segment that is gone: the next start removes it", path, first, is_note=True)
+        elif sealed and "index" not in kinds:
             if other >= {"arrow", "index"}:
                 yield Problem("a sealing that did not come to its end", path, first, is_note=True)
             else:

@@ -42,3 +42,12 @@ def allows(kind: str) -> str:
             WHEN exists(relevant, each -> each.denies) THEN 'unknown'
             WHEN exists(relevant, each -> NOT each.denies AND NOT each.looks) THEN 'yes'
             ELSE 'unknown' END), 1) END"""
+
+
+def denies(kind: str) -> str:
+    """Whether ``patterns`` deny a kind (SQL), for what is allowed by another capability than its own name."""
+    relevant = f"each -> each.denies AND {kind} LIKE each.kind"
+    return f"""CASE
+        WHEN exists(patterns, {relevant} AND NOT each.looks) THEN 'yes'
+        WHEN exists(patterns, {relevant}) THEN 'unknown'
+        ELSE 'no' END"""

@@ -37,7 +37,7 @@ DETAIL = """
     conditions string, expires_at bigint, max_frames bigint, previous_owner string, new_owner string,
     message string, remember boolean, excerpt string,
     details struct<participant_id: string, status: string, last_sequence: bigint, limit: string,
-        problems: array<string>, expected_from: string, targets: array<string>>
+        problems: array<string>, expected_from: string, targets: array<string>, shut_down: boolean>
 """
 """What the audit looks at in the detail of control records."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from mewstream.pipeline.audit_facts import ASSUMED, mark
-from mewstream.pipeline.audit_tallies import BLOCK, READERS
+from mewstream.pipeline.audit_tallies import BLOCK, READERS, are_for
 from mewstream.pipeline.sql import columns, query
 from mewstream.pipeline.tables import AUDIT_FACTS
 from mewstream.protocol.errors import SequenceRegression
@@ -52,6 +52,7 @@ def worth_a_look(
         _WORTH_A_LOOK,
         regression=SequenceRegression.code,
         block=str(BLOCK),
+        for_them=are_for("groups.readers", "allowed.readers", "allowed.readers_seq"),
         frames=frames,
         tallies=tallies,
         allowed=allowed,
@@ -63,7 +64,8 @@ def worth_a_look(
 
 def suspects(frames: DataFrame, allowed: DataFrame) -> DataFrame:
     """The frames that lie in no interval in which they are allowed."""
-    return query(_SUSPECTS, frames=frames, allowed=allowed)
+    for_them = are_for("frames.readers", "allowed.readers", "allowed.readers_seq")
+    return query(_SUSPECTS, for_them=for_them, frames=frames, allowed=allowed)
 
 
 #: A fact holds for the frames after its record.
@@ -74,7 +76,7 @@ WITH clipped AS (
 )
 SELECT *
 FROM (
-    SELECT space, stream_id, sender, expires_at, not_before, readers,
+    SELECT space, stream_id, sender, expires_at, not_before, readers, readers_seq,
         greatest(r_from, s_from, p_from, f_from, a_from) AS since,
         least(r_until, s_until, p_until, f_until, a_until) AS until
     FROM (
@@ -87,7 +89,7 @@ FROM (
           FROM clipped WHERE topic = 'presence' AND text IN ('here', '{assumed}')) USING (space, sender)
     JOIN (SELECT space, key AS sender, at AS f_from, until AS f_until, IF(held, number, NULL) AS not_before
           FROM clipped WHERE topic = 'pause' AND (NOT held OR number IS NOT NULL)) USING (space, sender)
-    JOIN (SELECT space, key AS stream_id, at AS a_from, until AS a_until, body AS readers
+    JOIN (SELECT space, key AS stream_id, at AS a_from, until AS a_until, body AS readers, seq AS readers_seq
           FROM clipped WHERE topic = 'readers') USING (space, stream_id)
 )
 WHERE since < until
@@ -98,7 +100,7 @@ WITH doubtful AS (
     FROM {tallies} AS groups LEFT ANTI JOIN {allowed} AS allowed
         ON groups.space = allowed.space AND stream = stream_id AND groups.sender = allowed.sender
         AND since < first_at AND last_at <= until AND (expires_at IS NULL OR last_ts < expires_at)
-        AND (not_before IS NULL OR first_ts >= not_before) AND groups.readers <=> allowed.readers
+        AND (not_before IS NULL OR first_ts >= not_before) AND {for_them}
     WHERE stream IS NOT NULL
     UNION ALL
     SELECT groups.space, stream, sender, block
@@ -124,7 +126,7 @@ SELECT /*+ BROADCAST(allowed) */ frames.*
 FROM {frames} AS frames LEFT ANTI JOIN {allowed} AS allowed
     ON frames.space = allowed.space AND frames.stream_id = allowed.stream_id AND frames.sender = allowed.sender
     AND at > since AND at <= until AND (expires_at IS NULL OR micros < expires_at)
-    AND (not_before IS NULL OR micros >= not_before) AND frames.readers <=> allowed.readers
+    AND (not_before IS NULL OR micros >= not_before) AND {for_them}
 """
 
 # -- the verdict ----------------------------------------------------------------------------------
@@ -154,9 +156,9 @@ def verdict() -> str:
         ("paused", paused, "'the writer was paused'", "was.pause.seq"),
         (
             "readers",
-            "NOT readers <=> was.readers.body",
-            "concat('addressed to ', coalesce(readers, 'everyone'), ', but the readers were ', "
-            "coalesce(was.readers.body, 'everyone'))",
+            f"NOT {are_for('readers', 'was.readers.body', 'was.readers.seq')}",
+            "concat('addressed to ', coalesce(regexp_replace(readers, '^@', 'the readers of seq '), 'everyone'), "
+            "', but the readers were ', coalesce(was.readers.body, 'everyone'))",
             "was.readers.seq",
         ),
     )

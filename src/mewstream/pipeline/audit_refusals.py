@@ -99,6 +99,7 @@ WHERE {of_streams}
 def _verdict() -> str:
     summed_up = "NOT coalesce(d.remember, true)"
     capable = capabilities.allows(f"if(kind = '{kinds.STREAM_ANNOUNCE}', '{kinds.STREAM_MANAGE}', kind)")
+    denied = capabilities.denies("kind")
     rules = {
         ReservedKind.code: _right_if(f"kind IN {_RESERVED} OR kind LIKE 'system/%'"),
         StreamNotFound.code: f"""CASE
@@ -115,7 +116,8 @@ def _verdict() -> str:
             WHEN d.details.expected_from IS NOT NULL OR NOT all_known THEN 'unjudged'
             WHEN NOT is_open OR sender = was.owner.text THEN 'wrong'
             WHEN kind IN {_OWNERS} THEN 'right'
-            WHEN kind IN {_MANAGERS} THEN CASE manager WHEN 'no' THEN 'right' WHEN 'yes' THEN 'wrong' END
+            WHEN kind IN {_MANAGERS} AND (manager = 'no' OR {denied} = 'yes') THEN 'right'
+            WHEN kind IN {_MANAGERS} THEN if(manager = 'yes' AND {denied} = 'no', 'wrong', 'unjudged')
             ELSE 'wrong' END""",
         ParticipantNotFound.code: f"""CASE
             WHEN subject IS NULL THEN 'unjudged'
@@ -138,6 +140,8 @@ def _verdict() -> str:
         InvalidOperation.code: _invalid_operation(),
         CapabilityViolation.code: f"""CASE
             WHEN kind IN {_OWNERS} OR kind IN {_MANAGERS} OR kind IN {_WRITERS} THEN 'wrong'
+            WHEN {denied} = 'yes' THEN 'right'
+            WHEN {denied} = 'unknown' THEN 'unjudged'
             ELSE CASE {capable} WHEN 'no' THEN 'right' WHEN 'yes' THEN 'wrong' END END""",
         FormatRequired.code: f"""CASE WHEN all_known THEN {_right_if(f"is_open AND size({_FORMATS}) > 1")} END""",
         FormatViolation.code: f"""CASE
@@ -172,6 +176,7 @@ def _invalid_operation() -> str:
     named = "get_json_object(d.excerpt, '$.participant_id')"
     expiry = "unix_micros(try_to_timestamp(get_json_object(d.excerpt, '$.conditions.expires_at')))"
     return f"""CASE
+        WHEN d.details.shut_down THEN 'unjudged'
         WHEN d.details.status IS NOT NULL THEN if(all_known, {_right_if(not_now)}, 'unjudged')
         WHEN d.message LIKE 'you are paused%' THEN
             if(is_whole OR was.pause.seq IS NOT NULL, {_right_if(_PAUSED)}, 'unjudged')

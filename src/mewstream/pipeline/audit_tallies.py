@@ -13,8 +13,19 @@ from mewstream.pipeline.sql import query, settled
 BLOCK = 1 << 12
 """Offsets are cut into blocks of so many, so that little is suspected where something happens."""
 
-READERS = "IF(detail IS NOT NULL, get_json_object(detail, '$.readers'), NULL)"
-"""Whom a frame was for. Most frames have no detail, and the others one of few."""
+READERS = """
+CASE WHEN readers_seq IS NOT NULL THEN concat('@', readers_seq)
+    WHEN detail IS NOT NULL THEN get_json_object(detail, '$.readers') END
+"""
+"""Whom a frame was for: by the record that made the set, or by name where nobody knows which that was. Most frames have
+neither, and are for everyone."""
+
+
+def are_for(readers: str, body: str, seq: str) -> str:
+    """Whether frames that are for ``readers`` are for a set (``body``, null where there is none) that a record made."""
+    by_reference = f"{body} IS NOT NULL AND {readers} = concat('@', {seq})"
+    return f"({readers} <=> {body} OR coalesce({by_reference}, false))"
+
 
 STREAM_NUMBER = "try_cast(regexp_extract(stream_id, '^stream-([0-9]+)$') AS BIGINT)"
 

@@ -25,8 +25,8 @@ _DETAIL = """
 #: Records whose meaning this version knows; others are kept in bronze, counted, and without effect.
 KNOWN = frozenset(
     {
-        *("space-started", "joined", "left", "suspended", "envelope", "refused"),
-        *("capabilities-granted", "capabilities-revoked", "invited", "paused", "unpaused"),
+        *("space-started", "clock-jumped", "joined", "left", "suspended", "envelope", "refused"),
+        *("capabilities-granted", "capabilities-revoked", "invited", "paused", "unpaused", "shut-down"),
         *("stream-opened", "stream-started", "stream-ended"),
         *("write-granted", "write-revoked", "ownership-transferred", "read-granted", "read-revoked"),
         *("frame", "frames-dropped"),

@@ -18,8 +18,18 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from mewstream.journal.errors import CorruptJournal, PositionGone
+from mewstream.journal.listing import list_names
 from mewstream.journal.reader import ATTEMPTS, Identity, JournalReader
-from mewstream.journal.segments import ENTRY_BYTES, BatchEntry, Segment, SegmentName, parse_index, read_batch
+from mewstream.journal.segments import (
+    ENTRY_BYTES,
+    BatchEntry,
+    Segment,
+    SegmentName,
+    parse_index,
+    read_batch,
+    read_file,
+    schema_of,
+)
 
 #: How much of a segment is asked for at once: batches of the tail are small, and requests to far storage are slow.
 WINDOW_BYTES = 4 << 20
@@ -119,18 +129,37 @@ class RangeReader:
             raise _Moved(CorruptJournal(self._reader.directory(partition), begin, "every segment is missing"))
         if names[0].first_offset > begin:
             raise self._hole(partition, begin, names[0].first_offset)
-        return begin, self._index(partition, names[-1]).next_offset
+        if names[-1].sealed:
+            # The next one is begun before a segment is sealed.
+            directory = self._reader.directory(partition)
+            what = f"the segment after {names[-1].data_file} is missing"
+            raise _Moved(CorruptJournal(directory, names[-1].first_offset, what))
+        last = self._index(partition, names[-1])
+        return begin, max(last.next_offset, self._last_with_data(partition, names, last).next_offset)
+
+    def _last_with_data(self, partition: int, names: list[SegmentName], last: _Index | None = None) -> _Index:
+        """The index of the last segment in which there is anything: that may have gone on, when a new one could not
+        be begun."""
+        index = last or self._index(partition, names[-1])
+        for name in reversed(names[:-1]):
+            if not index.is_empty:
+                break
+            index = self._index(partition, name)
+        return index
 
     def _rows_now(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        for segment, entries in self._located(partition, start, end):
+        for index, entries in self._located(partition, start, end):
+            segment = index.segment
             with self._fs.open_input_file(segment.data_path) as source:
+                schema = schema_of(source, segment, index.first)
                 for window in _windows(entries):
                     held = _Window(source, window)
                     for entry in window:
                         part = _part(entry, start, end)
-                        yield read_batch(held, segment, entry).slice(part.start - entry.first_offset, part.rows)
+                        rows = read_batch(held, segment, entry, schema)
+                        yield rows.slice(part.start - entry.first_offset, part.rows)
 
-    def _located(self, partition: int, start: int, end: int) -> Iterator[tuple[Segment, list[BatchEntry]]]:
+    def _located(self, partition: int, start: int, end: int) -> Iterator[tuple[_Index, list[BatchEntry]]]:
         """The segments that hold a range, each with those of its batches that do; nothing is missing in between."""
         if start >= end:
             return
@@ -138,33 +167,34 @@ class RangeReader:
         pruned = self.identity().pruned.get(partition, 0)
         if start < pruned:
             raise PositionGone(f"partition {partition}: offset {start} was pruned, the journal begins at {pruned}")
-        first = bisect.bisect_right(names, start, key=lambda name: name.first_offset) - 1
-        for name in names[max(first, 0) :]:
+        first = bisect.bisect_right(names, start, key=lambda name: name.first_offset)
+        for place, name in enumerate(names[max(0, first - 1) :]):
             if name.first_offset >= end:
                 break
-            index = self._index(partition, name)
+            before = names[: max(1, first)]
+            index = self._last_with_data(partition, before) if place == 0 else self._index(partition, name)
             entries = index.between(start, end)
+            if index.is_empty:
+                continue
             if not entries or entries[0].first_offset > start:
                 break
-            yield index.segment, entries
+            yield index, entries
             start = entries[-1].last_offset + 1
         if start < end:
             raise self._hole(partition, start, end)
 
     def _names(self, partition: int) -> list[SegmentName]:
-        """The segments of a partition in order; where one is there in two forms, the sealed one counts."""
-        names: dict[int, SegmentName] = {}
-        selector = fs.FileSelector(self._reader.directory(partition), allow_not_found=True)
-        for file in sorted(info.base_name for info in self._fs.get_file_info(selector)):
-            stem, _, kind = file.partition(".")
-            if kind in ("index", "sealed.index") and stem.isdecimal():
-                names[int(stem)] = SegmentName(int(stem), sealed=kind == "sealed.index")
-        return [names[first] for first in sorted(names)]
+        return list_names(self._fs, self._reader.directory(partition))
 
     def _index(self, partition: int, name: SegmentName) -> _Index:
+        """In the form that the segment has by now."""
         directory = self._reader.directory(partition)
-        with self._fs.open_input_stream(f"{directory}/{name.index_file}") as stream:
-            return _Index(directory, name, stream.read())
+        try:
+            return _Index(directory, name, read_file(self._fs, f"{directory}/{name.index_file}"))
+        except FileNotFoundError:
+            if name.sealed:
+                raise
+            return self._index(partition, SegmentName(name.first_offset, sealed=True))
 
     # -- when it is not there ---------------------------------------------------------------------
 
@@ -217,9 +247,9 @@ class _Index:
         entries, flaw = parse_index(self._piece(first, end))
         if flaw is not None:
             # The whole index tells which entry it is.
-            sound, flaw = parse_index(self._piece(0, self._count))
-            offset = sound[-1].last_offset + 1 if sound else self.segment.name.first_offset
-            raise _Moved(CorruptJournal(self.segment.data_path, offset, flaw or "the index is damaged"))
+            sound, found = parse_index(self._piece(0, self._count))
+            damaged = self.segment._replace(batches=sound, flaw=found or flaw)
+            raise _Moved(damaged.damage())
         return entries
 
     def _last_offset(self, place: int) -> int:
@@ -238,6 +268,10 @@ class _Index:
     @property
     def is_empty(self) -> bool:
         return not self._count
+
+    @property
+    def first(self) -> BatchEntry:
+        return self._parse(0, 1)[0]
 
     @property
     def next_offset(self) -> int:

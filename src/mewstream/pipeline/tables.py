@@ -140,6 +140,7 @@ RECORDS = Table(
         Column("format_id", "string", "the format of a frame"),
         Column("detail", "string", "what remains of the record, as JSON"),
         Column("data", "binary", "the data of a raw frame, or a whole envelope"),
+        Column("readers_seq", "bigint", "frames: the record that made the set of readers; null where everyone reads"),
     ),
     Layout.DATES,
 )

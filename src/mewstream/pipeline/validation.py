@@ -20,10 +20,18 @@ from pyspark.sql.pandas.types import from_arrow_type
 from mewstream.protocol import kinds
 from mewstream.protocol.errors import ValidationFailed
 from mewstream.protocol.frames import TEXT
-from mewstream.protocol.schemas import MAX_PROBLEMS, MAX_TEXT, MAX_WORK, BoundedSchema, compile_schema, measure
+from mewstream.protocol.schemas import (
+    MAX_PROBLEMS,
+    MAX_TEXT,
+    MAX_WORK,
+    BoundedSchema,
+    Extent,
+    compile_schema,
+    measure,
+)
 
-#: Possible errors of one payload up to which they are listed: the library makes all of them before the first.
-_MAX_LISTED = 100_000
+#: Nobody waits for a worker as others wait for a gateway: larger payloads can be checked here.
+_MOST_WORK = 10 * MAX_WORK
 
 REASONS = pa.list_(pa.struct([("rule", pa.string()), ("path", pa.string()), ("message", pa.string())]))
 
@@ -80,7 +88,7 @@ def problems(schema: BoundedSchema | str, data: bytes | None, *, lines: bool, ki
             value = _decode_envelope(data).payload.content
         except (msgspec.MsgspecError, ValueError, RecursionError) as flaw:
             return [Reason("json", "", f"not a stream/data envelope: {flaw}")]
-        return _check(schema, value, *measure(value))
+        return _check(schema, value, measure(value))
     if not lines:
         return _check_text(schema, data, opcode)
     found: list[Reason] = []
@@ -100,18 +108,17 @@ def _check_text(schema: BoundedSchema, data: bytes, opcode: int) -> list[Reason]
         return [Reason("utf8", "", f"not UTF-8: {flaw.reason} at byte {flaw.start}")]
     except (msgspec.MsgspecError, ValueError, RecursionError) as flaw:
         return [Reason("utf8" if opcode == TEXT and not _is_utf8(data) else "json", "", f"not valid JSON: {flaw}")]
-    return _check(schema, value, *schema.extent(data, value))
+    return _check(schema, value, schema.extent(data, value))
 
 
-def _check(schema: BoundedSchema, value: Any, size: int, depth: int) -> list[Reason]:
-    if depth > schema.depth:
-        return [Reason("size", "", f"nested too deep: its schema is checked up to {schema.depth} levels")]
-    if size * schema.cost > MAX_WORK:
-        return [Reason("size", "", "too large to be checked against its schema")]
+def _check(schema: BoundedSchema, value: Any, extent: Extent) -> list[Reason]:
+    unchecked = schema.why_unchecked(extent, _MOST_WORK)
+    if unchecked is not None:
+        return [Reason("size", "", unchecked)]
     try:
         if schema.validator.is_valid(value):
             return []
-        if size * schema.errors * max(1, depth / 4) > _MAX_LISTED:
+        if not schema.has_few_errors(extent):
             return [Reason("schema", "", "does not match its schema (too large or too deep to say where)")]
         return [
             Reason(error.kind.name, _pointer(error.instance_path), error.message[:MAX_TEXT])

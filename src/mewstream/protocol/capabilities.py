@@ -35,9 +35,11 @@ class _Decision(NamedTuple):
     granting: tuple[PayloadNode, ...] | None
     """None: granted whatever the payload is, unless it is denied."""
     denying: tuple[PayloadNode, ...]
+    is_denied: bool | None
+    """Whether a denial matches, whatever is permitted; None if it depends on the payload."""
 
 
-_DENIED: Final = _Decision(False, False, (), ())
+_DENIED: Final = _Decision(False, False, (), (), True)
 
 
 def _compile_one(pattern: Any, name: str, budget: Budget) -> Pattern:
@@ -104,6 +106,22 @@ class Capabilities:
             pass
         return None
 
+    def denies(self, kind: str, payload: Any) -> bool:
+        """Whether a denial matches, for those who may send ``kind`` by something else than a permission of this list. A
+        denial wins over that too."""
+        decision = self._decisions.get(kind) or self._decide(kind)
+        if decision.is_denied is not None:
+            return decision.is_denied
+        budget = Budget(MAX_STEPS)
+        try:
+            return any(node.matches(payload, budget) for node in decision.denying)
+        except Undecidable:
+            return True
+
+    def may_allow(self, kind: str) -> bool:
+        """Whether there is any payload with which the holder may send ``kind``: known without looking at one."""
+        return (self._decisions.get(kind) or self._decide(kind)).verdict is not False
+
     def judges_payload(self, kind: str) -> bool:
         """Whether a pattern for ``kind`` looks at the payload, so that it must be decoded first."""
         return (self._decisions.get(kind) or self._decide(kind)).judges_payload
@@ -115,16 +133,44 @@ class Capabilities:
         pattern, and no denial may touch it. A denial can always be given. Raises :exc:`ValidationFailed` if
         the pattern is malformed.
         """
-        granted = _compile_one(pattern, "capability pattern", Budget(MAX_NODES))
-        if granted.denies:
-            return True
+        return self.first_not_covered((pattern,)) is None
+
+    def first_not_covered(self, patterns: Sequence[Mapping[str, Any] | str]) -> Mapping[str, Any] | str | None:
+        """The first of these patterns that the holder may not give; None where it :meth:`covers` them all. However
+        many they are, they are judged as one question, and cost no more."""
+        compiling, judging = Budget(MAX_NODES), Budget(MAX_STEPS)
+        for pattern in patterns:
+            granted = _compile_one(pattern, "capability pattern", compiling)
+            try:
+                if not granted.denies and not self._includes(granted, judging):
+                    return pattern
+            except Undecidable:
+                return pattern
+        return None
+
+    def _includes(self, granted: Pattern, budget: Budget) -> bool:
+        return all(held.apart_from(granted, budget) for held in self._patterns if held.denies) and any(
+            held.includes(granted, budget) for held in self._patterns if not held.denies
+        )
+
+    def taking(self, held: Capabilities, places: range) -> set[int]:
+        """Which of the patterns at these places of another list a revoke of these patterns takes away: every one that
+        allows nothing beyond one of these. Raises :exc:`ValidationFailed` where that is too much to compare."""
         budget = Budget(MAX_STEPS)
+        taken = set()
         try:
-            return all(held.apart_from(granted, budget) for held in self._patterns if held.denies) and any(
-                held.includes(granted, budget) for held in self._patterns if not held.denies
-            )
+            for place in places:
+                granted = held._patterns[place]
+                for pattern in self._patterns:
+                    budget.spend()
+                    if not pattern.denies and pattern.includes(granted, budget):
+                        taken.add(place)
+                        break
         except Undecidable:
-            return False
+            raise ValidationFailed(
+                "there is too much to compare: revoke fewer patterns at once, or by grant_id"
+            ) from None
+        return taken
 
     def as_list(self) -> list[dict[str, Any]]:
         """The patterns in order, as a copy that may be changed; a bare string is ``{"kind": ...}``."""
@@ -151,6 +197,7 @@ class Capabilities:
             any(pattern.payload is not None for pattern in relevant),
             None if None in granting else tuple(node for node in granting if node is not None),
             tuple(node for node in denying if node is not None),
+            True if None in denying else None if denying else False,
         )
         # Kinds come from the network: whoever invents them must not fill the memory.
         if len(self._decisions) >= _CACHED_KINDS:
@@ -170,3 +217,18 @@ class Capabilities:
 
 EMPTY: Final = Capabilities(())
 """Allows nothing."""
+
+_PRIVILEGED: Final = Capabilities(["capability/*", "space/*", "system/*"])
+
+
+def is_privileged(pattern: Mapping[str, Any] | str) -> bool:
+    """Whether a pattern may let through what changes the rights of others: anything that can match a kind of
+    ``capability/*``, ``space/*`` or ``system/*``, such as ``*``, ``s*`` and ``*/*``. If in doubt, it does."""
+    compiled = _compile_one(pattern, "capability pattern", Budget(MAX_NODES))
+    if compiled.denies:
+        return False
+    try:
+        budget = Budget(MAX_STEPS)
+        return not all(each.apart_from(compiled, budget) for each in _PRIVILEGED._patterns)
+    except Undecidable:
+        return True

@@ -68,6 +68,7 @@ class Refuse(msgspec.Struct, frozen=True):
     stream_id: str | None = None
     excerpt: bytes = b""
     count: int = 1
+    told: int = 0
 
 
 class ReportDrop(msgspec.Struct, frozen=True):
@@ -81,8 +82,16 @@ class ReportDrop(msgspec.Struct, frozen=True):
     policy: str
 
 
+class ClockJump(msgspec.Struct, frozen=True):
+    """The clock of the machine was set; see :class:`mewstream.protocol.records.ClockJumped`."""
+
+    by: int
+    shift: int
+    ahead: int
+
+
 class Tick(msgspec.Struct, frozen=True):
     """Time has come for what is due first; see ``SpaceState.next_deadline``."""
 
 
-Command = Start | Join | Disconnect | Suspend | Send | SendFrame | Refuse | ReportDrop | Tick
+Command = Start | Join | Disconnect | Suspend | Send | SendFrame | Refuse | ReportDrop | ClockJump | Tick

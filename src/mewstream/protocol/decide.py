@@ -1,20 +1,22 @@
 """``decide``: from a state, a time and a command to records. It changes nothing.
 
 Rules about who is in the space are here; those about streams in :mod:`stream_rules` and
-:mod:`right_rules`, those about what flows through them in :mod:`frame_rules`. Checks come in this
+:mod:`right_rules`, those about what flows through them in :mod:`frame_rules`, those about proposals in
+:mod:`proposal_rules`. Checks come in this
 order and the first that fails is reported: shape, stream exists, sender's right, operation valid,
 other participant present.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from mewstream.protocol import commands, kinds
-from mewstream.protocol.capabilities import MAX_PATTERNS, Capabilities
-from mewstream.protocol.envelope import Envelope
+from mewstream.protocol.capabilities import MAX_PATTERNS, Capabilities, is_privileged
+from mewstream.protocol.envelope import Envelope, encode_json
 from mewstream.protocol.errors import (
     AlreadyExists,
     CapabilityViolation,
@@ -26,12 +28,17 @@ from mewstream.protocol.errors import (
     Unauthorized,
     ValidationFailed,
 )
-from mewstream.protocol.frame_rules import decide_data, decide_frame
+from mewstream.protocol.fold import GATEWAY_IDS
+from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frame
 from mewstream.protocol.identifiers import describe, flaw_in_participant_id, required_id
 from mewstream.protocol.ledger import Ledger
+from mewstream.protocol.policy import Limits
+from mewstream.protocol.proposal_rules import PROPOSAL_RULES
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
+    ClockJumped,
+    EnvelopeAccepted,
     FramesDropped,
     Invited,
     Joined,
@@ -39,6 +46,7 @@ from mewstream.protocol.records import (
     Paused,
     Record,
     Refused,
+    ShutDown,
     SpaceStarted,
     Suspended,
     Unpaused,
@@ -52,10 +60,12 @@ from mewstream.protocol.right_rules import (
     stream_timer_due,
 )
 from mewstream.protocol.state import Answer, SpaceState
-from mewstream.protocol.stream_rules import STREAM_RULES, capability_violation
+from mewstream.protocol.stream_rules import STREAM_RULES, capability_violation, require_capability
 from mewstream.protocol.times import SECOND
 
 MAX_PAUSE_SECONDS = 7 * 86_400
+#: Bytes of a payload. A smaller one is decoded in no time, so that its flaws can be told before anything else.
+LARGE_PAYLOAD = 16 << 10
 
 
 class Repetition(msgspec.Struct, frozen=True):
@@ -73,6 +83,8 @@ class Repetition(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     records: list[Record]
     repetition: Repetition | None = None
+    is_recorded: bool = True
+    """False: what it says was told to the sender, and only counted; or nothing can be recorded at the moment."""
 
 
 def decide(state: SpaceState, now: int, command: commands.Command) -> Decision:
@@ -121,9 +133,12 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
                 stream_id=command.stream_id,
                 excerpt=excerpt(command.excerpt, state),
                 count=command.count,
+                told=command.told,
             )
         case commands.ReportDrop():
             ledger.write(FramesDropped, **msgspec.structs.asdict(command))
+        case commands.ClockJump():
+            _jump(ledger, command)
         case commands.Tick():
             _tick(ledger)
 
@@ -165,15 +180,35 @@ def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> N
     ledger.write(Suspended, participant=participant, until=until, reason=reason)
 
 
+def _jump(ledger: Ledger, command: commands.ClockJump) -> None:
+    """A pause that is not over lasts as long as was said. Its new end is recorded, so that later readers see it."""
+    jumped = ledger.write(ClockJumped, **msgspec.structs.asdict(command))
+    if command.shift:
+        for participant, pause in ledger.state.paused.items():
+            if pause.until is not None and pause.until > jumped.ts - command.shift:
+                ledger.write(
+                    Paused,
+                    jumped.seq,
+                    participant=participant,
+                    until=pause.until + command.shift,
+                    by=kinds.GATEWAY,
+                    request_id=pause.request_id,
+                )
+
+
 def _tick(ledger: Ledger) -> None:
     """One thing that is due, the earliest. More may be due: ask again after applying."""
     state = ledger.state
-    timer, due = min(state.timers.items(), key=lambda item: (item[1], item[0]), default=(None, 0))
-    if timer is None or due > ledger.now:
+    earliest = state.timers.earliest()
+    if earliest is None or earliest[0] > ledger.now:
         return
+    timer = earliest[1]
     what, name, _ = timer
     if what == "rejoin":
         _leave(ledger, name, "disconnected")
+    elif what == "pause":
+        request_id = state.paused[name].request_id
+        ledger.write(Unpaused, participant=name, by=kinds.GATEWAY, request_id=request_id)
     else:
         stream_timer_due(ledger, timer)
 
@@ -190,6 +225,7 @@ def _send(state: SpaceState, now: int, sender: str, envelope: Envelope) -> Decis
                 if answer.digest != envelope.digest:
                     raise InvalidRequest(f"the id {envelope.id!r} was used for another message of yours: use a new id")
                 return Decision([], Repetition(sender, envelope, answer))
+            _check_id_is_free(state, sender, envelope.id)
         _check_envelope(ledger, sender, envelope)
         rule = _RULES.get(envelope.kind, _relay)
         rule(ledger, sender, envelope)
@@ -210,8 +246,17 @@ def _send(state: SpaceState, now: int, sender: str, envelope: Envelope) -> Decis
     return Decision(ledger.records)
 
 
+def _check_id_is_free(state: SpaceState, sender: str, id: str) -> None:
+    """Others find a message by its id, so no two participants have messages of the same one."""
+    if id.startswith(GATEWAY_IDS):
+        raise InvalidRequest(f"ids that begin with {GATEWAY_IDS} are those of the gateway: use another id")
+    for known in (state.used_ids, state.proposals.proposers):
+        if known.get(id, sender) != sender:
+            raise InvalidRequest(f"the id {id!r} was used by another participant: use a new id")
+
+
 def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """What holds for every kind: shape, reserved kinds, identity, a pause."""
+    """What holds for every kind: shape, reserved kinds, identity, a pause, a shutdown."""
     kind = envelope.kind
     if envelope.sender is not None and envelope.sender != sender:
         raise Unauthorized(
@@ -219,31 +264,44 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
             expected_from=sender,
         )
     if kinds.is_reserved(kind):
-        raise ReservedKind(f"{kind} comes from the gateway only", attempted_kind=kind)
+        raise ReservedKind(f"{kind} is reserved for the gateway", attempted_kind=kind)
+    if len(envelope.payload_raw) > LARGE_PAYLOAD:
+        _check_large(ledger, sender, envelope)
     if kind == kinds.CHAT:
         _require_text(envelope, "text")
     elif kind == kinds.MCP_REQUEST:
         _require_text(envelope, "method")
-    # stream/data is judged as frames are, after the right to write.
-    if kind not in kinds.WHILE_PAUSED and kind != kinds.STREAM_DATA and ledger.state.is_paused(sender, ledger.now):
+    if kind == kinds.STREAM_DATA:
+        return  # it is judged as frames are, after the right to write
+    if sender in ledger.state.shut_down and kind not in kinds.AFTER_SHUTDOWN:
+        allowed = " and ".join(sorted(kinds.AFTER_SHUTDOWN))
+        raise InvalidOperation(f"you were shut down: until you join again, only {allowed} are accepted", shut_down=True)
+    if kind not in kinds.WHILE_PAUSED and ledger.state.is_paused(sender, ledger.now):
         raise InvalidOperation(
             f"you are paused: until you are resumed, only {', '.join(sorted(kinds.WHILE_PAUSED))} are accepted"
         )
+
+
+def _check_large(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    """A large payload is not decoded for somebody who may not send it, whatever is in it."""
+    kind, state = envelope.kind, ledger.state
+    limits = state.limits
+    if kind == kinds.STREAM_DATA:
+        check_large_data(ledger, sender, envelope)
+        return
+    if kind in _SMALL and len(envelope.payload_raw) > limits.control_bytes:
+        raise LimitExceeded(f"the payload of {kind} is larger than {limits.control_bytes} bytes", limit="control_bytes")
+    if kind in kinds.ALWAYS_ALLOWED or kind in _BY_RIGHT:
+        return
+    required = kinds.STREAM_MANAGE if kind == kinds.STREAM_ANNOUNCE else kind
+    if not state.capabilities(sender).may_allow(required):
+        raise capability_violation(state, sender, kind, required=None if required == kind else required)
 
 
 def _require_text(envelope: Envelope, key: str) -> None:
     value = envelope.payload.get(key)
     if not isinstance(value, str):
         raise ValidationFailed(f"{envelope.kind} needs payload.{key}, a string, got {describe(value)}", field=key)
-
-
-def require_capability(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    capabilities = ledger.state.capabilities(sender)
-    kind = envelope.kind
-    # Asking for the decoded payload makes the relayed one the very one that was judged.
-    payload = envelope.payload if capabilities.judges_payload(kind) else None
-    if kind not in kinds.ALWAYS_ALLOWED and not capabilities.allows(kind, payload):
-        raise capability_violation(ledger.state, sender, kind)
 
 
 def _relay(ledger: Ledger, sender: str, envelope: Envelope) -> None:
@@ -254,19 +312,17 @@ def _relay(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
     recipient = required_id(payload, "recipient", max_bytes=state.limits.id_bytes)
-    patterns = _patterns(payload.get("capabilities"), "capabilities")
+    given = _pattern_list(payload.get("capabilities"))
     require_capability(ledger, sender, envelope)
+    patterns = _patterns(given, state.limits, beside=state.capability_list(recipient)).as_list()
     for pattern in patterns:
         if pattern["kind"].startswith("!"):
             # It would silence the recipient, who could not even take it back.
             raise InvalidOperation(f"a grant gives, and {pattern['kind']} takes away: revoke instead")
-    _require_held(state, sender, patterns)
+    _require_held(state, sender, patterns, "you cannot give what you do not hold")
     if any(envelope.id in grants for grants in state.capability_grants.values()):
         raise AlreadyExists(f"there is a capability grant with the id {envelope.id!r}: use another id")
-    if (
-        sum(map(len, state.capability_grants.values())) >= state.limits.capability_grants
-        or len(state.capability_list(recipient)) + len(patterns) > MAX_PATTERNS
-    ):
+    if sum(map(len, state.capability_grants.values())) >= state.limits.capability_grants:
         raise LimitExceeded("too many capability grants in this space", limit="capability_grants")
     require_present(state, recipient)
     accepted = ledger.accept(sender, envelope)
@@ -281,31 +337,63 @@ def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _capability_revoke(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """By ``grant_id``, or by ``recipient`` and ``capabilities``."""
+    """By ``grant_id``, or by ``recipient`` and ``capabilities``: then everything is taken that was granted to the
+    recipient and that these include, be it nothing."""
     state, payload = ledger.state, envelope.payload
     max_bytes = state.limits.id_bytes
-    grant_id = payload.get("grant_id")
-    remaining: dict[str, list[dict[str, Any]]]
-    if grant_id is not None:
+    named = payload.get("recipient")
+    if named is not None or payload.get("grant_id") is None:
+        named = required_id(payload, "recipient", max_bytes=max_bytes)
+    if payload.get("grant_id") is not None:
         grant_id = required_id(payload, "grant_id", max_bytes=max_bytes)
         require_capability(ledger, sender, envelope)
-        holders = [who for who, grants in state.capability_grants.items() if grant_id in grants]
-        if not holders:
-            raise InvalidOperation(f"there is no capability grant with the id {grant_id!r}")
-        recipient, remaining = holders[0], {grant_id: []}
+        recipient = _holder_of(state, grant_id, named)
+        remaining: dict[str, list[dict[str, Any]]] = {grant_id: []}
     else:
-        recipient = required_id(payload, "recipient", max_bytes=max_bytes)
-        patterns = _patterns(payload.get("capabilities"), "capabilities")
+        assert named is not None
+        recipient = named
+        given = _pattern_list(payload.get("capabilities"))
         require_capability(ledger, sender, envelope)
-        remaining = {}
-        for id, granted in state.capability_grants.get(recipient, {}).items():
-            kept = [pattern for pattern in granted if pattern not in patterns]
-            if len(kept) != len(granted):
-                remaining[id] = kept
-        if not remaining:
-            raise InvalidOperation(f"{recipient!r} was not granted any of these capabilities")
+        remaining = _remaining(state, recipient, _patterns(given, state.limits))
+    _require_revocable(state, sender, recipient, remaining)
     accepted = ledger.accept(sender, envelope)
     ledger.write(CapabilitiesRevoked, accepted.seq, participant=recipient, remaining=remaining, by=sender)
+
+
+def _holder_of(state: SpaceState, grant_id: str, named: str | None) -> str:
+    holders = [who for who, grants in state.capability_grants.items() if grant_id in grants]
+    if not holders or named not in (None, holders[0]):
+        whom = f" to {named!r}" if named is not None else ""
+        raise InvalidOperation(f"there is no capability grant{whom} with the id {grant_id!r}")
+    return holders[0]
+
+
+def _remaining(state: SpaceState, recipient: str, revoked: Capabilities) -> dict[str, list[dict[str, Any]]]:
+    """What is left of each grant from which something is taken."""
+    grants = state.capability_grants.get(recipient)
+    if not grants:
+        return {}
+    place = len(state.roster.get(recipient, ()))  # the list of a participant has what was granted behind the rest
+    count = sum(map(len, grants.values()))
+    taken = revoked.taking(state.capabilities(recipient), range(place, place + count))
+    remaining = {}
+    for grant_id, granted in grants.items():
+        kept = [pattern for number, pattern in enumerate(granted, place) if number not in taken]
+        if len(kept) < len(granted):
+            remaining[grant_id] = kept
+        place += len(granted)
+    return remaining
+
+
+def _require_revocable(
+    state: SpaceState, sender: str, recipient: str, remaining: dict[str, list[dict[str, Any]]]
+) -> None:
+    """What one has granted oneself, what was granted to oneself, and otherwise what one could have granted: to revoke
+    takes no more than to grant, and no less."""
+    for grant_id, kept in remaining.items():
+        if sender not in (recipient, state.granters.get(grant_id)):
+            taken = [pattern for pattern in state.capability_grants[recipient][grant_id] if pattern not in kept]
+            _require_held(state, sender, taken, "you cannot take what another has granted and you do not hold")
 
 
 def _invite(ledger: Ledger, sender: str, envelope: Envelope) -> None:
@@ -314,10 +402,14 @@ def _invite(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if flaw := flaw_in_participant_id(invitee, max_bytes=state.limits.id_bytes):
         raise ValidationFailed(f"payload.participant_id {flaw}", field="participant_id")
     given = payload.get("capabilities", payload.get("initial_capabilities"))
-    patterns = list(state.config.get("default_capabilities", [])) if given is None else _patterns(given, "capabilities")
-    require_capability(ledger, sender, envelope)
     if given is not None:
-        _require_held(state, sender, patterns)
+        _pattern_list(given)
+    require_capability(ledger, sender, envelope)
+    patterns = list(state.config.get("default_capabilities", []))
+    if given is not None:
+        patterns = _patterns(given, state.limits).as_list()
+        must_be_held = patterns if state.policies.invites == "held" else list(filter(is_privileged, patterns))
+        _require_held(state, sender, must_be_held, "you cannot give what you do not hold")
     if invitee in state.roster:
         raise AlreadyExists(f"{invitee!r} is a participant of this space already", participant_id=invitee)
     if len(state.invited) >= state.limits.invitations:
@@ -342,30 +434,37 @@ def _kick(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _pause(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    targets = _addressees(ledger, sender, envelope)
     seconds = envelope.payload.get("timeout_seconds")
     until = None
     if seconds is not None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
             raise ValidationFailed("payload.timeout_seconds must be a positive number", field="timeout_seconds")
         until = ledger.now + round(min(seconds, MAX_PAUSE_SECONDS) * SECOND)
-    require_capability(ledger, sender, envelope)
+    accepted, targets = _accept_for(ledger, sender, envelope)
     for target in targets:
-        require_present(ledger.state, target)
-    accepted = ledger.accept(sender, envelope)
-    for target in targets:
-        ledger.write(Paused, accepted.seq, participant=target, until=until, by=sender)
+        ledger.write(Paused, accepted.seq, participant=target, until=until, by=sender, request_id=accepted.id)
 
 
 def _resume(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    accepted, targets = _accept_for(ledger, sender, envelope)
+    for target in targets:
+        if target in ledger.state.paused:
+            ledger.write(Unpaused, accepted.seq, participant=target, by=sender)
+
+
+def _shutdown(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    accepted, targets = _accept_for(ledger, sender, envelope)
+    for target in targets:
+        ledger.write(ShutDown, accepted.seq, participant=target, by=sender)
+
+
+def _accept_for(ledger: Ledger, sender: str, envelope: Envelope) -> tuple[EnvelopeAccepted, list[str]]:
+    """An envelope that acts on those whom it is addressed to, who must be here."""
     targets = _addressees(ledger, sender, envelope)
     require_capability(ledger, sender, envelope)
     for target in targets:
         require_present(ledger.state, target)
-    accepted = ledger.accept(sender, envelope)
-    for target in targets:
-        if target in ledger.state.paused:
-            ledger.write(Unpaused, accepted.seq, participant=target, by=sender)
+    return ledger.accept(sender, envelope), targets
 
 
 def _addressees(ledger: Ledger, sender: str, envelope: Envelope) -> list[str]:
@@ -376,11 +475,26 @@ def _addressees(ledger: Ledger, sender: str, envelope: Envelope) -> list[str]:
     raise ValidationFailed(f"{envelope.kind} needs to: the participants it is for", field="to")
 
 
-def _patterns(value: Any, key: str) -> list[dict[str, Any]]:
-    if not isinstance(value, list) or not value:
-        raise ValidationFailed(f"payload.{key} must be a non-empty list of patterns", field=key)
-    patterns = Capabilities(value).as_list()
-    for pattern in patterns:
+def _pattern_list(value: Any) -> list[Any]:
+    """Shape alone: to compile it is for those who may give something."""
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict | str) for each in value):
+        raise ValidationFailed("payload.capabilities must be a non-empty list of patterns", field="capabilities")
+    return value
+
+
+def _patterns(given: list[Any], limits: Limits, *, beside: list[dict[str, Any]] | None = None) -> Capabilities:
+    """Patterns compile, and with those that a participant has already they are not too many."""
+    listed = [*(beside or ()), *given]
+    if len(listed) > MAX_PATTERNS or len(encode_json(listed)) > limits.capability_list_bytes:
+        raise LimitExceeded(
+            f"more than {MAX_PATTERNS} patterns or {limits.capability_list_bytes} bytes of capabilities for one "
+            "participant",
+            limit="capability_list_bytes",
+        )
+    patterns = Capabilities(given)
+    if beside:
+        Capabilities(listed)  # each may be small enough, and all together too large
+    for pattern in patterns.as_list():
         if pattern["kind"].lstrip("!").startswith((kinds.WRITE_PROJECTION, kinds.READ_PROJECTION)):
             raise InvalidOperation(
                 f"{pattern['kind']} mirrors the writers and readers of a stream: "
@@ -389,16 +503,19 @@ def _patterns(value: Any, key: str) -> list[dict[str, Any]]:
     return patterns
 
 
-def _require_held(state: SpaceState, sender: str, patterns: list[dict[str, Any]]) -> None:
-    held = state.capabilities(sender)
-    for pattern in patterns:
-        if not held.covers(pattern):
-            raise CapabilityViolation(
-                f"you cannot give what you do not hold: {pattern['kind']}",
-                attempted_kind=pattern["kind"],
-                your_capabilities=state.capability_list(sender),
-            )
+def _require_held(state: SpaceState, sender: str, patterns: Sequence[dict[str, Any]], otherwise: str) -> None:
+    pattern = state.capabilities(sender).first_not_covered(patterns)
+    if pattern is not None:
+        kind = pattern["kind"] if isinstance(pattern, Mapping) else pattern
+        raise CapabilityViolation(
+            f"{otherwise}: {kind}",
+            attempted_kind=kind,
+            **state.repeated_capabilities(sender),
+        )
 
+
+#: A right on the stream decides about these, and no capability.
+_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys()) - {kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}
 
 _RULES = {
     kinds.CAPABILITY_GRANT: _capability_grant,
@@ -407,7 +524,12 @@ _RULES = {
     kinds.KICK: _kick,
     kinds.PAUSE: _pause,
     kinds.RESUME: _resume,
+    kinds.SHUTDOWN: _shutdown,
     kinds.STREAM_DATA: decide_data,
+    **PROPOSAL_RULES,
     **STREAM_RULES,
     **RIGHT_RULES,
 }
+
+#: What the gateway acts on has no large payload; streams that are opened have a limit of their own.
+_SMALL = _RULES.keys() - PROPOSAL_RULES.keys() - {kinds.STREAM_DATA, kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}

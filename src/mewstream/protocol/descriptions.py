@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Reversible
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -14,6 +14,14 @@ from mewstream.protocol.envelope import encode_json
 
 class Present(Collection[str], Reversible[str], Protocol):
     """Participants in the order in which they came."""
+
+
+class Others(NamedTuple):
+    """``parts`` are to be encoded as a list: each is a part of that list."""
+
+    parts: list[msgspec.Raw]
+    size: int
+    is_everyone: bool
 
 
 class Descriptions:
@@ -43,16 +51,22 @@ class Descriptions:
         self._spans.clear()
 
     def others(
-        self, participant: str, present: Present, describe: Callable[[str], dict[str, Any]]
-    ) -> list[msgspec.Raw]:
-        """Everyone who is present but one, to be encoded as a list: each item is a part of that list."""
+        self, participant: str, present: Present, describe: Callable[[str], dict[str, Any]], *, max_bytes: int
+    ) -> Others:
+        """Everyone who is present but one, or as many as there is room for."""
         unlisted = len(present) - len(self._spans)
         for each in reversed(list(itertools.islice(reversed(present), unlisted))):
+            if len(self._listed) > max_bytes:
+                break
             self._list(each, describe)
         start, end = self._spans.get(participant, (len(self._listed) + 1, len(self._listed)))
+        last, is_everyone = len(self._listed), len(self._spans) == len(present)
+        if last > max_bytes:
+            last = max((stop for _, stop in self._spans.values() if stop <= max_bytes), default=0)
+            is_everyone = False
         with memoryview(self._listed) as listed:
-            parts = bytes(listed[: max(0, start - 1)]), bytes(listed[end + 1 :])
-        return [msgspec.Raw(part) for part in parts if part]
+            parts = bytes(listed[: min(last, max(0, start - 1))]), bytes(listed[end + 1 : last])
+        return Others([msgspec.Raw(part) for part in parts if part], sum(map(len, parts)), is_everyone)
 
     def _list(self, participant: str, describe: Callable[[str], dict[str, Any]]) -> None:
         encoded = self._encoded.get(participant)

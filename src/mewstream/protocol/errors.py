@@ -9,14 +9,14 @@ caller of :func:`mewstream.protocol.decide.decide`, it becomes a refusal that th
         ├── ValidationFailed        validation_error            400
         ├── InvalidRequest          invalid_request             400
         ├── CapabilityViolation     capability_violation        403
-        ├── ReservedKind            reserved_kind               403
+        ├── ReservedKind            reserved_kind               400
         ├── Unauthorized            unauthorized                403
         ├── UnauthorizedStreamWrite unauthorized_stream_write   403
         ├── StreamNotFound          stream_not_found            404
         ├── ParticipantNotFound     participant_not_found       404
         ├── TargetNotFound          target_not_found            404
         ├── InvalidOperation        invalid_operation           400
-        │   └── AlreadyExists       invalid_operation           409
+        ├── AlreadyExists           already_exists              409
         ├── SequenceRegression      sequence_regression         400
         ├── FormatViolation         format_violation            400
         ├── FormatRequired          format_required             400
@@ -69,7 +69,6 @@ class CapabilityViolation(PeerError):
 
 class ReservedKind(PeerError):
     code = "reserved_kind"
-    http_status = 403
 
 
 class Unauthorized(PeerError):
@@ -101,7 +100,8 @@ class InvalidOperation(PeerError):
     code = "invalid_operation"
 
 
-class AlreadyExists(InvalidOperation):
+class AlreadyExists(PeerError):
+    code = "already_exists"
     http_status = 409
 
 
@@ -117,7 +117,12 @@ class FormatRequired(PeerError):
     code = "format_required"
 
 
-_SIZES = frozenset({"message_bytes", "stream_metadata_bytes", "schema_bytes", "id_bytes"})
+_SIZES = frozenset(
+    {
+        *("message_bytes", "stream_metadata_bytes", "stream_metadata_values", "schema_bytes", "id_bytes"),
+        *("control_bytes", "capability_list_bytes"),
+    }
+)
 
 
 class LimitExceeded(PeerError):

@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 
+from mewstream.protocol import kinds
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
+    ClockJumped,
     EnvelopeAccepted,
     Frame,
     FrameBlock,
@@ -23,6 +25,7 @@ from mewstream.protocol.records import (
     ReadRevoked,
     Record,
     Refused,
+    ShutDown,
     SpaceStarted,
     StreamEnded,
     StreamOpened,
@@ -32,7 +35,7 @@ from mewstream.protocol.records import (
     WriteGranted,
     WriteRevoked,
 )
-from mewstream.protocol.state import Answer, Participant, Rights, SpaceState, Stream, WriteRight
+from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceState, Stream, WriteRight
 from mewstream.protocol.times import SECOND
 from mewstream.protocol.transitions import Status
 
@@ -93,6 +96,11 @@ def _frame(state: SpaceState, record: Frame) -> None:
 
 def _envelope(state: SpaceState, record: EnvelopeAccepted) -> None:
     _remember(state, record.sender, record.id, Answer(record.digest, record.seq, record.ts))
+    if record.kind == kinds.MCP_PROPOSAL:
+        limits = state.limits
+        state.proposals.remember(
+            record.id, record.sender, most_of_one=limits.proposals_per_participant, most=limits.proposals_per_space
+        )
 
 
 def _refused(state: SpaceState, record: Refused) -> None:
@@ -105,11 +113,22 @@ def _remember(state: SpaceState, sender: str, id: str, answer: Answer) -> None:
     if answers is None:
         answers = {}
         if len(state.answers) >= MAX_REMEMBERED_PARTICIPANTS:
-            del state.answers[next(iter(state.answers))]
+            silent = next(iter(state.answers))
+            for forgotten in state.answers.pop(silent):
+                _forget_id(state, silent, forgotten)
     state.answers[sender] = answers
     answers[id] = answer
+    if not answer.records:  # what was refused has reached nobody, and others may use its id
+        state.used_ids.setdefault(id, sender)
     while len(answers) > state.limits.remembered_ids:
-        del answers[next(iter(answers))]
+        oldest = next(iter(answers))
+        del answers[oldest]
+        _forget_id(state, sender, oldest)
+
+
+def _forget_id(state: SpaceState, sender: str, id: str) -> None:
+    if state.used_ids.get(id) == sender:
+        del state.used_ids[id]
 
 
 def _answered_by(state: SpaceState, sender: str, request_id: str | None, record: Record) -> None:
@@ -141,6 +160,15 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
     state.descriptions.forget_all()
 
 
+def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
+    """What was promised for so many seconds and is not over has the rest of them; what ends at a time, such as a right
+    that expires, ends then. Of pauses the records that follow tell."""
+    before = record.ts - record.shift
+    for timer, due in list(state.timers.items()):
+        if timer[0] not in ("expire", "pause") and due > before:
+            state.timers[timer] = due + record.shift
+
+
 def _joined(state: SpaceState, record: Joined) -> None:
     present = state.participants.get(record.participant)
     state.first_joins.setdefault(record.participant, record.seq)
@@ -155,6 +183,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
             present.counting_since = record.seq
         present.transport = record.transport
         present.connected = True
+    state.shut_down.pop(record.participant, None)
     state.timers.pop(("rejoin", record.participant, ""), None)
     for stream_id in _owned(state, record.participant):
         state.timers.pop(("owner", stream_id, ""), None)
@@ -181,18 +210,20 @@ def _suspended(state: SpaceState, record: Suspended) -> None:
 
 def _capabilities_granted(state: SpaceState, record: CapabilitiesGranted) -> None:
     state.capability_grants.setdefault(record.participant, {})[record.grant_id] = record.capabilities
+    state.granters[record.grant_id] = record.by
     _capabilities_changed(state, record.participant)
 
 
 def _capabilities_revoked(state: SpaceState, record: CapabilitiesRevoked) -> None:
-    grants = state.capability_grants[record.participant]
+    grants = state.capability_grants.get(record.participant, {})
     for grant_id, remaining in record.remaining.items():
         if remaining:
             grants[grant_id] = remaining
         else:
             del grants[grant_id]
+            state.granters.pop(grant_id, None)
     if not grants:
-        del state.capability_grants[record.participant]
+        state.capability_grants.pop(record.participant, None)
     _capabilities_changed(state, record.participant)
 
 
@@ -209,11 +240,21 @@ def _capabilities_changed(state: SpaceState, participant: str) -> None:
 
 
 def _paused(state: SpaceState, record: Paused) -> None:
-    state.paused[record.participant] = -1 if record.until is None else record.until
+    state.paused[record.participant] = Pause(record.until, record.request_id)
+    timer = ("pause", record.participant, "")
+    if record.until is None:
+        state.timers.pop(timer, None)
+    else:
+        state.timers[timer] = record.until
 
 
 def _unpaused(state: SpaceState, record: Unpaused) -> None:
     state.paused.pop(record.participant, None)
+    state.timers.pop(("pause", record.participant, ""), None)
+
+
+def _shut_down(state: SpaceState, record: ShutDown) -> None:
+    state.shut_down[record.participant] = None
 
 
 # -- the life of a stream -------------------------------------------------------------------------
@@ -238,16 +279,38 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         last_seq=record.seq,
     )
     state.stream_counter += 1
+    index_stream(state, stream)
     _rights(state, record.owner).owns[stream.id] = None
     for writer in record.authorized_writers:
         _set_writer(state, stream, writer, WriteRight(record.seq))
     if record.authorized_readers is not None:
-        _set_readers(state, stream, record.authorized_readers)
+        _set_readers(state, stream, record.authorized_readers, record.seq)
     if record.alias is not None:
         state.aliases[record.alias] = stream.id
     if record.start_by is not None:
         state.timers["start", stream.id, ""] = record.start_by
     _answered_by(state, record.owner, record.request_id, record)
+
+
+def index_stream(state: SpaceState, stream: Stream) -> None:
+    """Let it be found from the other ends. A snapshot leaves these indexes out."""
+    for opened_by in (stream.request_id, stream.open_id):
+        state.opened_by.setdefault(opened_by, {})[stream.id] = None
+    for participant in stream.auto_grant:
+        state.standing.setdefault(participant, {})[stream.id] = None
+
+
+def _drop_indexed(index: dict[str, dict[str, None]], key: str, stream_id: str) -> None:
+    streams = index.get(key)
+    if streams is not None:
+        streams.pop(stream_id, None)
+        if not streams:
+            del index[key]
+
+
+def _end_standing(state: SpaceState, stream: Stream, participant: str) -> None:
+    stream.auto_grant.remove(participant)
+    _drop_indexed(state.standing, participant, stream.id)
 
 
 def _stream_started(state: SpaceState, record: StreamStarted) -> None:
@@ -263,6 +326,10 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
     stream.version += 1
     if stream.alias is not None:
         state.aliases.pop(stream.alias, None)
+    for opened_by in (stream.request_id, stream.open_id):
+        _drop_indexed(state.opened_by, opened_by, stream.id)
+    for participant in stream.auto_grant:
+        _drop_indexed(state.standing, participant, stream.id)
     _rights(state, stream.owner).owns.pop(stream.id, None)
     for writer in stream.writers:
         _drop_right(state, writer, "writes", stream.id)
@@ -284,7 +351,7 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
     _set_writer(state, stream, record.participant, right)
     if record.conditions is not None and record.participant in stream.auto_grant:
         # What was granted under conditions must not come back without them.
-        stream.auto_grant.remove(record.participant)
+        _end_standing(state, stream, record.participant)
     _touch(stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
@@ -294,7 +361,7 @@ def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
     _drop_writer(state, stream, record.participant)
     # An explicit revoke ends a standing grant; one that time or a lost connection caused does not.
     if record.request_id is not None and record.participant in stream.auto_grant:
-        stream.auto_grant.remove(record.participant)
+        _end_standing(state, stream, record.participant)
     _touch(stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
@@ -310,7 +377,7 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
     if record.previous_owner not in record.authorized_writers:
         _drop_writer(state, stream, record.previous_owner)
         if record.previous_owner in stream.auto_grant:
-            stream.auto_grant.remove(record.previous_owner)
+            _end_standing(state, stream, record.previous_owner)
     stream.writers = {writer: stream.writers[writer] for writer in record.authorized_writers}
     _forget_if_empty(state, record.previous_owner)
     state.timers.pop(("owner", stream.id, ""), None)
@@ -323,7 +390,7 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
 def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> None:
     stream = state.streams[record.stream_id]
     if record.authorized_readers is not None:
-        _set_readers(state, stream, record.authorized_readers)
+        _set_readers(state, stream, record.authorized_readers, record.seq)
     _touch(stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
@@ -345,10 +412,11 @@ def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
         _drop_right(state, writer, "writes", stream.id)
 
 
-def _set_readers(state: SpaceState, stream: Stream, readers: list[str]) -> None:
+def _set_readers(state: SpaceState, stream: Stream, readers: list[str], seq: int) -> None:
     for reader in stream.readers or ():
         _drop_right(state, reader, "reads", stream.id)
     stream.readers = tuple(readers)
+    stream.readers_seq = seq
     for reader in readers:
         _rights(state, reader).reads[stream.id] = None
         state.descriptions.forget(reader)
@@ -385,13 +453,18 @@ def _forget_if_empty(state: SpaceState, participant: str) -> None:
         del state.rights[participant]
 
 
+#: How the ids of the gateway's messages begin.
+GATEWAY_IDS = "gw-"
+
+
 def gateway_message_id(epoch: str, seq: int) -> str:
     """Messages of the gateway are named after their record, so that one sent again is the same."""
-    return f"gw-{epoch}-{seq}"
+    return f"{GATEWAY_IDS}{epoch}-{seq}"
 
 
 _CHANGES: dict[type[Record], Callable[[SpaceState, Any], None]] = {
     SpaceStarted: _space_started,
+    ClockJumped: _clock_jumped,
     Joined: _joined,
     Left: _left,
     Suspended: _suspended,
@@ -402,6 +475,7 @@ _CHANGES: dict[type[Record], Callable[[SpaceState, Any], None]] = {
     Invited: _invited,
     Paused: _paused,
     Unpaused: _unpaused,
+    ShutDown: _shut_down,
     StreamOpened: _stream_opened,
     StreamStarted: _stream_started,
     StreamEnded: _stream_ended,

@@ -14,18 +14,18 @@ import msgspec
 from mewstream.protocol.errors import LimitExceeded, ValidationFailed
 from mewstream.protocol.identifiers import describe
 from mewstream.protocol.policy import Limits
-from mewstream.protocol.schemas import MAX_PROBLEMS, Extent, check_schema, compile_schema, measure
+from mewstream.protocol.schemas import MAX_PROBLEMS, Effort, Profile, check_schema, compile_schema, measure
 
+#: Compiled schemas that are kept: so many, and so many bytes of JSON, each of which takes some forty when compiled.
 _CACHED = 256
+_CACHED_BYTES = 1 << 20
+#: Small, and what takes most of the time when a schema that is not kept any more is compiled again.
+_PROFILES = 10_000
 _NDJSON = frozenset({"x-ndjson", "ndjson", "jsonl", "x-jsonl", "jsonlines", "x-jsonlines"})
 
 
-def parse_formats(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
-    """Check ``payload.formats`` and return its descriptors, with ``schema_hash`` where there is a schema.
-
-    All other fields are kept as they came; a ``schema_hash`` sent by the client is not. Raises
-    :class:`ValidationFailed` or :class:`LimitExceeded` that name the entry.
-    """
+def check_descriptors(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
+    """The shape of ``payload.formats``, but for what is in the schemas: cheap, so that it comes before rights do."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -36,7 +36,6 @@ def parse_formats(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
             limit="formats_per_stream",
         )
     seen: dict[str, int] = {}
-    parsed = []
     for index, entry in enumerate(value):
         where = f"formats[{index}]"
         if not isinstance(entry, dict):
@@ -52,9 +51,24 @@ def parse_formats(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
         for key in ("description", "mime_type"):
             if not isinstance(entry.get(key), str | None):
                 raise ValidationFailed(f"{where}.{key} is {describe(entry[key])}; expected a string")
+    return value
+
+
+def parse_formats(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
+    """Check ``payload.formats`` and return its descriptors, with ``schema_hash`` where there is a schema. Schemas are
+    analysed and compiled here, which takes a while: for those who may open a stream.
+
+    All other fields are kept as they came; a ``schema_hash`` sent by the client is not. Raises
+    :class:`ValidationFailed` or :class:`LimitExceeded` that name the entry.
+    """
+    parsed = []
+    effort = Effort()
+    for index, entry in enumerate(check_descriptors(value, limits=limits)):
         descriptor = {key: item for key, item in entry.items() if key != "schema_hash"}
         if entry.get("schema") is not None:
-            descriptor["schema_hash"] = check_schema(entry["schema"], limits=limits, where=f"{where}.schema")
+            checked = check_schema(entry["schema"], limits=limits, where=f"formats[{index}].schema", effort=effort)
+            descriptor["schema_hash"] = checked.hash
+            _remember(checked.hash, checked.profile)
         parsed.append(descriptor)
     return parsed
 
@@ -74,7 +88,10 @@ class FormatChecker:
         self._lines = main == "application" and sub in _NDJSON
         self._json = self._lines or sub == "json" or sub.endswith("+json") or (not main and schema is not None)
         self._utf8 = main == "text" and charset in ("", "utf-8", "utf8", "us-ascii")
-        self._schema = compile_schema(schema) if schema is not None and self._json else None
+        known = _profiles.get(descriptor.get("schema_hash") or "")
+        self._schema = compile_schema(schema, known=known) if schema is not None and self._json else None
+        self.size = len(msgspec.json.encode(schema)) if self._schema is not None else 0
+        """Bytes of the schema that was compiled for it."""
 
     def problems(self, content: Any) -> list[str]:
         """Problems of decoded content, as in ``payload.content`` of a ``stream/data``."""
@@ -103,9 +120,9 @@ class FormatChecker:
             if problem:
                 found.append(f"line {number}: {problem}")
             elif self._schema:
-                size, depth = self._schema.extent(line, value)
-                total += size
-                here = self._schema.problems(value, Extent(total, depth), MAX_PROBLEMS - len(found))
+                extent = self._schema.extent(line, value)
+                total += extent.size
+                here = self._schema.problems(value, extent._replace(size=total), MAX_PROBLEMS - len(found))
                 found += [f"line {number}: {each}" for each in here]
             if len(found) >= MAX_PROBLEMS:
                 break
@@ -114,6 +131,15 @@ class FormatChecker:
 
 _cache: dict[tuple[str | None, str], FormatChecker] = {}
 _cache_lock = Lock()
+_profiles: dict[str, Profile] = {}
+"""By the hash of a schema."""
+
+
+def _remember(schema_hash: str, profile: Profile) -> None:
+    with _cache_lock:
+        _profiles[schema_hash] = profile
+        if len(_profiles) > _PROFILES:
+            del _profiles[next(iter(_profiles))]
 
 
 def checker_for(descriptor: dict[str, Any]) -> FormatChecker:
@@ -125,10 +151,13 @@ def checker_for(descriptor: dict[str, Any]) -> FormatChecker:
     if key[0] is None and descriptor.get("schema") is not None:
         return FormatChecker(descriptor)
     with _cache_lock:
-        checker = _cache.pop(key, None) or FormatChecker(descriptor)
+        checker = _cache.pop(key, None)
+        if checker is None:
+            checker = FormatChecker(descriptor)
+            size = checker.size + sum(each.size for each in _cache.values())
+            while len(_cache) >= _CACHED or (_cache and size > _CACHED_BYTES):
+                size -= _cache.pop(next(iter(_cache))).size
         _cache[key] = checker  # now the most recently used: dicts keep the order of insertion
-        if len(_cache) > _CACHED:
-            del _cache[next(iter(_cache))]
     return checker
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from mewstream.protocol import frames, kinds
 from mewstream.protocol import transitions as table
-from mewstream.protocol.envelope import Envelope
+from mewstream.protocol.envelope import Envelope, decode_json
 from mewstream.protocol.errors import (
     FormatRequired,
     FormatViolation,
@@ -26,6 +28,7 @@ from mewstream.protocol.stream_rules import (
     find_stream,
     name_stream,
     stream_not_found,
+    stream_of,
 )
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
@@ -56,6 +59,7 @@ def decide_frame(state: SpaceState, now: int, sender: str, reference: str, data:
             data,
             readers=stream.readers,
             format_id=format_id,
+            readers_seq=stream.readers_seq,
         )
     )
     _revoke_if_spent(ledger, stream, sender, right)
@@ -72,7 +76,9 @@ def decide_run(
     if stream is None or stream.status is not Status.LIVE:
         return None
     right = stream.writers.get(sender)
-    if right is None or right.conditions or (state.paused and state.is_paused(sender, now)):
+    if right is None or right.conditions or sender in state.shut_down:
+        return None
+    if state.paused and state.is_paused(sender, now):
         return None
     format_id = None
     if stream.formats:
@@ -91,7 +97,31 @@ def decide_run(
         data,
         stream.readers,
         format_id,
+        stream.readers_seq,
     )
+
+
+class _Names(msgspec.Struct):
+    """What of a ``stream/data`` names its stream; the rest is passed over."""
+
+    stream_id: msgspec.Raw = msgspec.Raw(b"null")
+    stream: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_decode_names = msgspec.json.Decoder(_Names).decode
+#: Bytes of a field that names a stream.
+_LONGEST_NAME = 4_096
+
+
+def check_large_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    """The right to write comes first where the content is large, so that nothing of it is decoded in vain. What is
+    wrong with the names themselves is told afterwards, as always."""
+    found = _decode_names(envelope.payload_raw)
+    names = {"stream_id": bytes(found.stream_id), "stream": bytes(found.stream)}
+    if max(map(len, names.values())) > _LONGEST_NAME:
+        raise ValidationFailed(f"the name of the stream is longer than {_LONGEST_NAME} bytes", field="stream")
+    payload = {key: decode_json(raw, key) for key, raw in names.items()}
+    _right_to_write(ledger, stream_of(ledger, kinds.STREAM_DATA, payload), sender)
 
 
 def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
@@ -131,6 +161,7 @@ def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         sequence=sequence,
         gap=gap,
         format_id=format_id,
+        readers_seq=stream.readers_seq,
     )
     _revoke_if_spent(ledger, stream, sender, right)
 
@@ -144,6 +175,10 @@ def _right_to_write(ledger: Ledger, stream: Stream, sender: str) -> WriteRight:
     if right is None or stream.status is not Status.LIVE:
         check_transition(ledger.state, stream, table.FRAME, sender)
     assert right is not None
+    if sender in ledger.state.shut_down:
+        raise InvalidOperation(
+            "you were shut down: frames are not accepted until you join again", stream_id=stream.id, shut_down=True
+        )
     if ledger.state.paused and ledger.state.is_paused(sender, ledger.now):
         raise InvalidOperation("you are paused: frames are not accepted until you are resumed", stream_id=stream.id)
     return right

@@ -1,6 +1,7 @@
 """Which names are allowed for participants, spaces and streams.
 
-``#`` and ``|`` separate the parts of a frame, so no name may contain them (decision 24).
+``#`` and ``|`` separate the parts of a frame, so no name may contain them (decision 24). A participant's id also stands
+in paths of files and URLs, so it has nothing that leads elsewhere there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from mewstream.protocol.errors import LimitExceeded, ValidationFailed
 
 _ASSIGNED = re.compile(r"stream-\d+\Z")
+_UNPRINTABLE = "contains invalid characters: there is one that cannot be printed"
 
 
 def byte_length(text: str) -> int:
@@ -27,15 +29,25 @@ def flaw_in_id(text: str, *, max_bytes: int) -> str | None:
     for forbidden in "#|":
         if forbidden in text:
             return f"contains {forbidden!r}, which separates the parts of a frame"
-    if text != text.strip() or not text.isprintable():
-        return "has white space at an end, or characters that cannot be printed"
+    if not text.isprintable():
+        return _UNPRINTABLE
+    if text != text.strip():
+        return "has white space at an end"
     return None
 
 
 def flaw_in_participant_id(text: str, *, max_bytes: int) -> str | None:
     if text == "gateway" or text.startswith("system:"):
         return "is reserved for the gateway"
-    return flaw_in_id(text, max_bytes=max_bytes)
+    return invalid_characters(text) or flaw_in_id(text, max_bytes=max_bytes)
+
+
+def invalid_characters(text: str) -> str | None:
+    """What can stand in no id of a participant, whoever claims to be it; as the end of a sentence."""
+    for forbidden in ("/", "\\", ".."):
+        if forbidden in text:
+            return f"contains invalid characters: {forbidden!r} is not allowed in the id of a participant"
+    return None if text.isprintable() else _UNPRINTABLE
 
 
 def is_valid_alias(text: object, *, max_bytes: int) -> bool:

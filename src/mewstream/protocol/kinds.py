@@ -27,9 +27,16 @@ CAPABILITY_GRANT_ACK = "capability/grant-ack"
 INVITE = "space/invite"
 INVITE_ACK = "space/invite-ack"
 KICK = "space/kick"
+PARTICIPANT_LIST = "participant/list"
+PARTICIPANT_LISTED = "participant/listed"
 PAUSE = "participant/pause"
 RESUME = "participant/resume"
+SHUTDOWN = "participant/shutdown"
+STATUS = "participant/status"
+CHAT_ACKNOWLEDGE = "chat/acknowledge"
 
+STREAM_LIST = "stream/list"
+STREAM_LISTED = "stream/listed"
 STREAM_REQUEST = "stream/request"
 STREAM_OPEN = "stream/open"
 STREAM_CLOSE = "stream/close"
@@ -61,6 +68,8 @@ READ_PROJECTION = "stream/read:"
 #: From the gateway only (decision 21); ``system/*`` as a whole belongs here too.
 RESERVED = frozenset(
     {
+        STREAM_LISTED,
+        PARTICIPANT_LISTED,
         STREAM_OPEN,
         STREAM_READY,
         WRITE_GRANTED,
@@ -72,20 +81,30 @@ RESERVED = frozenset(
     }
 )
 
-#: What everyone may send, whatever its capabilities: answers to what others have asked or given.
-ALWAYS_ALLOWED = frozenset({MCP_RESPONSE, "capability/grant-ack"})
+#: Questions to the gateway about what a welcome tells. Whoever is here may ask; only the asker is told.
+QUESTIONS = frozenset({STREAM_LIST, PARTICIPANT_LIST})
 
-#: What a paused participant may still send: acknowledgements, status and resume.
+#: What everyone may send, whatever its capabilities: answers to what others have asked or given.
+ALWAYS_ALLOWED = frozenset({MCP_RESPONSE, CAPABILITY_GRANT_ACK})
+
+#: What a paused participant may still send (spec 3.9.1): answers, acknowledgements, cancellations, status, resume.
 WHILE_PAUSED = frozenset(
     {
         MCP_RESPONSE,
-        "chat/acknowledge",
-        "capability/grant-ack",
-        "participant/status",
+        CHAT_ACKNOWLEDGE,
+        CAPABILITY_GRANT_ACK,
         "participant/compact-done",
+        "chat/cancel",
+        "reasoning/cancel",
+        MCP_WITHDRAW,
+        STREAM_CLOSE,
+        STATUS,
         RESUME,
     }
 )
+
+#: What a participant may still send after it was shut down: that it knows (spec 3.9.10).
+AFTER_SHUTDOWN = frozenset({CHAT_ACKNOWLEDGE, STATUS})
 
 
 def is_reserved(kind: str) -> bool:

@@ -42,12 +42,15 @@ MAX_STRING: Final = 1024
 MAX_DEPTH: Final = 64
 """Levels of nesting in a pattern, and steps in a JSONPath."""
 MAX_NODES: Final = 4096
-"""Values in all patterns of one list together; an expression counts once more per ``NODE_SIZE`` instructions."""
-NODE_SIZE: Final = 64
+"""Values in all patterns of one list together, which compile in at most some 20 ms. A glob or an expression counts
+``EXPRESSION_NODES`` more, and once more per ``NODE_SIZE`` instructions; a step of a path counts as a value."""
+EXPRESSION_NODES: Final = 7
+NODE_SIZE: Final = 4
 MAX_STEPS: Final = 50_000
-REGEX_WORK: Final = 256
-"""With these two, the worst expression costs about 0.1 s, and an ordinary one can judge 256 KiB of text."""
+REGEX_WORK: Final = 64
+"""With these two, one question costs about 25 ms at most, and an ordinary expression can judge 128 KiB of text."""
 _REGEX_MEMORY: Final = 256 << 10
+_COMPILING: Final = 100  # steps
 
 
 class Malformed(ValueError):
@@ -139,10 +142,12 @@ class _Literal:
 class _Text:
     """A glob, a regular expression, or the negation of a string of any form."""
 
-    __slots__ = ("_negated", "glob", "regex", "source")
+    __slots__ = ("_negated", "_widened", "glob", "regex", "source")
 
     def __init__(self, source: str) -> None:
         self.source = source
+        self._widened: _Regex | None = None
+        """Made when it is asked for: one question may ask it of thousands."""
         self._negated = source.startswith("!")
         body = source[1:] if self._negated else source
         if self._negated and (not body or body.startswith("!")):
@@ -167,11 +172,13 @@ class _Text:
         # Match the text of the other glob: its stars can only fall within ours. NUL stands for its `**`,
         # which must not fall within a `*` that stops at `/`. (One with `/` never matches one without.)
         text = re.sub(r"\*{2,}", "\0", other.glob) if "/" in other.glob else other.glob
-        try:
-            widened = _glob_regex(self.glob, star=r"[^/\x00]*" if "/" in self.glob else ".*")
-        except Malformed:  # NUL made it just too large
-            return False
-        return widened.found_in(text, budget)
+        if self._widened is None:
+            budget.spend(_COMPILING)
+            try:
+                self._widened = _glob_regex(self.glob, star=r"[^/\x00]*" if "/" in self.glob else ".*")
+            except Malformed:  # NUL made it just too large
+                return False
+        return self._widened.found_in(text, budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +296,7 @@ def _plain(value: Any, depth: int, budget: Budget) -> Any:
 
 def _compile(value: Any, budget: Budget) -> PayloadNode:
     if isinstance(value, dict):
-        fields = [(_selector(key), _compile(item, budget)) for key, item in value.items()]
+        fields = [(_selector(key, budget), _compile(item, budget)) for key, item in value.items()]
         # Plain keys first: they are cheap, and what they refuse needs no search.
         return _Object(tuple(sorted(fields, key=lambda field: isinstance(field[0], tuple))))
     if isinstance(value, list):
@@ -299,12 +306,12 @@ def _compile(value: Any, budget: Budget) -> PayloadNode:
             text = _Text(value)
         except Malformed as error:
             raise Malformed(f"in the payload, {value[:80]!r}: {error}") from None
-        budget.spend(text.regex.size // NODE_SIZE)
+        budget.spend(EXPRESSION_NODES + text.regex.size // NODE_SIZE)
         return text
     return _Literal(value)
 
 
-def _selector(key: str) -> str | _Path:
+def _selector(key: str, budget: Budget) -> str | _Path:
     if key == "**":
         return (_WITHIN,)
     if not key.startswith("$"):
@@ -312,6 +319,7 @@ def _selector(key: str) -> str | _Path:
     steps: list[_Step] = []
     position = 1
     while position < len(key) and (found := _PATH_STEP.match(key, position)):
+        budget.spend()
         position = found.end()
         if found["within"]:
             steps.append(_WITHIN)
@@ -347,7 +355,7 @@ class Pattern:
             raise Malformed(f'{wrong}; expected "*", a glob like "mcp/*" or a kind, with "!" before it to deny')
         self._regex = _glob_regex(self.kind, star=".*") if "*" in self.kind else None
         if self._regex is not None:
-            budget.spend(self._regex.size // NODE_SIZE)
+            budget.spend(EXPRESSION_NODES + self._regex.size // NODE_SIZE)
         self.payload: PayloadNode | None = None
         if "payload" in self.source:
             payload = self.source["payload"]

@@ -13,6 +13,7 @@ import msgspec
 OwnerLeave = Literal["keep", "transfer", "close"]
 OnSlow = Literal["drop-oldest", "latest", "disconnect"]
 Validate = Literal["off", "enforce"]
+Invites = Literal["ordinary", "held"]
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -22,6 +23,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """One WebSocket message or HTTP body, after reassembly."""
     id_bytes: int = 128
     """A participant id, an alias or an envelope id, in UTF-8."""
+    control_bytes: int = 64 << 10
+    """The payload of a message that the gateway itself acts on, such as a grant."""
     participants_per_space: int = 10_000
     streams_per_space: int = 10_000
     streams_per_participant: int = 256
@@ -29,13 +32,22 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     readers_per_stream: int = 10_000
     stream_metadata_bytes: int = 64 << 10
     """The payload of a request or announcement: every later joiner gets it again."""
+    stream_metadata_values: int = 2_048
+    """Values in it. Each takes far more memory than the two bytes that it may have in JSON."""
+    welcome_bytes: int = 1 << 20
+    """A welcome. Of what does not fit there, clients fetch page by page."""
     formats_per_stream: int = 16
     schema_bytes: int = 32 << 10
+    capability_list_bytes: int = 8 << 10
+    """The capabilities of one participant, as JSON: everyone is told of them."""
     capability_grants: int = 1_024
     """Runtime capability grants that a space remembers."""
     invitations: int = 10_000
     remembered_ids: int = 128
     """Envelope ids per participant within which a repetition is recognised."""
+    proposals_per_participant: int = 128
+    """The newest proposals of each that are remembered: an older one can be neither withdrawn nor rejected."""
+    proposals_per_space: int = 10_000
     refused_excerpt_bytes: int = 256
     """How much of a refused payload is recorded."""
     resume_records: int = 10_000
@@ -46,6 +58,11 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Per connection; reading pauses above it. 0: no limit (back-pressure still holds)."""
     bytes_per_second: float = 0.0
     """Per connection; reading pauses above it. 0: no limit."""
+    caused_bytes_per_second: float = 4.0 * (1 << 20)
+    """What the gateway tells because of one's messages, beyond those: long lists of writers, welcomes after a grant.
+    Per connection; reading pauses above it. 0: no limit."""
+    joins_per_second: float = 2.0
+    """Per participant, after a burst of a hundred. 0: no limit."""
 
 
 class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -63,6 +80,8 @@ class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Seconds from ``stream/ready`` to ``stream/start``. 0: no limit."""
     on_slow: OnSlow = "drop-oldest"
     validate: Validate = "off"
+    invites: Invites = "ordinary"
+    """What an invitation may give that the inviter does not hold: ``ordinary`` capabilities, or none (``held``)."""
 
 
 class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

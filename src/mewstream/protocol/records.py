@@ -34,6 +34,16 @@ class SpaceStarted(Record, tag="space-started"):
     config: dict[str, Any]
 
 
+class ClockJumped(Record, tag="clock-jumped"):
+    """The clock of the machine was set, ``by`` so many microseconds (negative: back). The time of the space never runs
+    back; where it was set forward, deadlines that were given in seconds have moved by ``shift``. ``ahead``: how far the
+    time of the space is before that of the machine since then."""
+
+    by: int
+    shift: int = 0
+    ahead: int = 0
+
+
 class Joined(Record, tag="joined"):
     """Somebody is here. ``resumed``: came back within the grace; ``replaced``: a second connection
     of the same participant took over. Neither is news to the others."""
@@ -72,7 +82,8 @@ class EnvelopeAccepted(Record, tag="envelope"):
 
 
 class Refused(Record, tag="refused"):
-    """Something was not accepted. ``count`` sums up a flood of the same."""
+    """Something was not accepted. ``count`` sums up a flood of the same, of which its sender was told ``told`` before,
+    one by one."""
 
     sender: str
     kind: str
@@ -86,6 +97,7 @@ class Refused(Record, tag="refused"):
     stream_id: str | None = None
     excerpt: str = ""
     count: int = 1
+    told: int = 0
 
 
 class CapabilitiesGranted(Record, tag="capabilities-granted"):
@@ -111,14 +123,26 @@ class Invited(Record, tag="invited"):
 
 
 class Paused(Record, tag="paused"):
-    """``until`` None: until somebody resumes."""
+    """``until`` None: until somebody resumes. ``request_id`` is the envelope that asked for it."""
 
     participant: str
     until: int | None
     by: str
+    request_id: str | None = None
 
 
 class Unpaused(Record, tag="unpaused"):
+    """Where ``by`` is a participant, its own envelope (``cause_seq``) has told everyone. Where it is the gateway, the
+    time of the pause is over and this record tells that; ``request_id`` is the envelope that asked for the pause."""
+
+    participant: str
+    by: str
+    request_id: str | None = None
+
+
+class ShutDown(Record, tag="shut-down"):
+    """Nothing more is accepted from a participant until it joins again."""
+
     participant: str
     by: str
 
@@ -232,7 +256,9 @@ class Frame(Record, tag="frame", gc=False):
     second ``#``; for a ``stream/data`` envelope ``data`` is the whole normalised envelope.
 
     ``readers`` None: everyone. ``recipients`` is how many were connected and addressed.
-    ``gap`` is how many sequence numbers the writer skipped.
+    ``gap`` is how many sequence numbers the writer skipped. ``readers_seq`` is the record that made
+    the reader set: a journal holds that in place of the set, and a frame that was just read from one
+    has no ``readers`` until somebody has looked them up.
     """
 
     stream_id: str
@@ -248,6 +274,7 @@ class Frame(Record, tag="frame", gc=False):
     sequence: int | None = None
     gap: int = 0
     format_id: str | None = None
+    readers_seq: int | None = None
 
 
 class FrameBlock(msgspec.Struct, frozen=True):
@@ -264,6 +291,7 @@ class FrameBlock(msgspec.Struct, frozen=True):
     data: list[bytes]
     readers: tuple[str, ...] | None
     format_id: str | None
+    readers_seq: int | None = None
 
     def __len__(self) -> int:
         return len(self.data)
@@ -279,6 +307,7 @@ class FrameBlock(msgspec.Struct, frozen=True):
                 *(self.opcode, self.recipients, data),
                 readers=self.readers,
                 format_id=self.format_id,
+                readers_seq=self.readers_seq,
             )
             for place, data in enumerate(self.data)
         ]
@@ -297,6 +326,7 @@ class FramesDropped(Record, tag="frames-dropped"):
 
 AnyRecord = (
     SpaceStarted
+    | ClockJumped
     | Joined
     | Left
     | Suspended
@@ -307,6 +337,7 @@ AnyRecord = (
     | Invited
     | Paused
     | Unpaused
+    | ShutDown
     | StreamOpened
     | StreamStarted
     | StreamEnded

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mewstream.protocol.errors import PeerError, UnauthorizedStreamWrite
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.records import Refused
@@ -50,8 +52,36 @@ def write_refusal(
 
 
 def excerpt(payload: bytes, state: SpaceState) -> str:
-    """A bounded prefix of what was refused: enough to recognise it, too little to store it. Nothing of
-    what may hold a token, such as a join in the wrong place."""
-    if b"token" in payload.lower():
+    """A bounded prefix of what was refused: enough to recognise it, too little to store it. Nothing of what may hold a
+    secret, such as a join in the wrong place."""
+    size = state.limits.refused_excerpt_bytes
+    if _may_hold_a_secret(payload[: size * _LOOK_AHEAD]):
         return ""
-    return payload[: state.limits.refused_excerpt_bytes].decode("utf-8", "replace")
+    return payload[:size].decode("utf-8", "replace")
+
+
+#: Words that name secrets, in small letters and without what may stand between their parts (``API-Key``, ``api_key``).
+_SECRETS = (
+    *(b"token", b"secret", b"passw", b"passphrase", b"passcode", b"pwd", b"credential", b"authorization", b"bearer"),
+    *(
+        b'"auth"',
+        b"apikey",
+        b"accesskey",
+        b"privatekey",
+        b"signingkey",
+        b"cookie",
+        b"jwt",
+        b"beginrsa",
+        b"beginopenssh",
+    ),
+)
+#: What names a secret may stand behind it, but hardly far behind.
+_LOOK_AHEAD = 16
+_ESCAPED = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
+
+
+def _may_hold_a_secret(text: bytes) -> bool:
+    if b"\\u00" in text:  # JSON may spell any letter as a number
+        text = _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), text)
+    plain = text.lower().translate(None, b"-_ ")
+    return any(word in plain for word in _SECRETS)

@@ -27,6 +27,7 @@ from mewstream.protocol.records import (
     Refused,
     StreamEnded,
     StreamOpened,
+    Unpaused,
     WriteGranted,
     WriteRevoked,
 )
@@ -90,6 +91,14 @@ def gateway_envelope(
     return encode_json(fields)
 
 
+def unrecorded_refusal(refused: Refused, *, id: str) -> bytes:
+    """What its sender is told of a refusal that is not recorded by itself, under an id of its own."""
+    told = _refused("", refused)
+    assert told is not None
+    kind, payload, to, correlation_id, _ = told
+    return gateway_envelope(kind, payload, id=id, ts=refused.ts, to=to, correlation_id=correlation_id)
+
+
 def with_seq(envelope: bytes, seq: int) -> bytes:
     """The same envelope for those who asked for positions."""
     return b'{"seq":%d,%b' % (seq, envelope[1:])
@@ -118,7 +127,10 @@ def untold_of(record: Record) -> str | None:
 def visible_to(record: Record, participant: str) -> bool:
     """Whether a participant that was present got this record's message."""
     if isinstance(record, Frame):
-        return record.readers is None or participant in record.readers
+        if record.readers is None:
+            # A set that nobody has looked up is no reason to show anything.
+            return record.readers_seq is None
+        return participant in record.readers
     private = private_to(record)
     return untold_of(record) != participant and (private is None or private == participant)
 
@@ -144,10 +156,19 @@ def _invited(space: str, record: Invited) -> _Told:
     return kinds.PRESENCE, payload, None, record.request_id, None
 
 
-def _refused(space: str, record: Refused) -> _Told:
+def _unpaused(space: str, record: Unpaused) -> _Told | None:
+    if record.by != kinds.GATEWAY:
+        return None
+    return kinds.RESUME, {"reason": "timeout"}, [record.participant], record.request_id, None
+
+
+def _refused(space: str, record: Refused) -> _Told | None:
+    untold = record.count - record.told
+    if untold <= 0:
+        return None
     payload = {"error": record.code, "message": record.message, **record.details}
-    if record.count > 1:
-        payload["count"] = record.count
+    if untold > 1:
+        payload["count"] = untold
     return kinds.ERROR, payload, [record.sender], record.id, None
 
 
@@ -259,6 +280,7 @@ _TELLERS: dict[type[Record], Callable[[str, Any], _Told | None]] = {
     Joined: _joined,
     Left: _left,
     Invited: _invited,
+    Unpaused: _unpaused,
     Refused: _refused,
     FramesDropped: _frames_dropped,
     StreamOpened: _stream_opened,

@@ -18,8 +18,9 @@ from mewstream.protocol.records import (
     WriteGranted,
     WriteRevoked,
 )
-from mewstream.protocol.state import SpaceState, Stream, Timer
+from mewstream.protocol.state import SpaceState, Stream
 from mewstream.protocol.stream_rules import check_ownable, check_transition, find_stream, name_stream
+from mewstream.protocol.timers import Timer
 from mewstream.protocol.times import parse_rfc3339, rfc3339
 
 # -- the right to write --------------------------------------------------------------------------
@@ -30,7 +31,7 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     participant, reason = _who_and_why(state, payload, "participant_id")
     expires_at, max_frames, conditions = _conditions(payload.get("conditions"))
     stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender)
+    check_transition(state, stream, envelope.kind, sender, payload)
     if participant == stream.owner and conditions is not None:
         raise InvalidOperation("the right of an owner cannot be conditional", stream_id=stream.id)
     if expires_at is not None and expires_at <= ledger.now:
@@ -100,7 +101,7 @@ def _revoke_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
     participant, reason = _who_and_why(state, payload, "participant_id")
     stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender)
+    check_transition(state, stream, envelope.kind, sender, payload)
     if participant == stream.owner:
         raise InvalidOperation(
             f"{participant!r} owns {stream.id} and cannot lose the right to write: transfer ownership instead",
@@ -128,7 +129,7 @@ def _transfer(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if not isinstance(retain, bool):
         raise ValidationFailed("payload.retain_write must be true or false", field="retain_write")
     stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender)
+    check_transition(state, stream, envelope.kind, sender, payload)
     # Who is not here cannot write, so there is nothing to retain.
     retain = retain and state.is_present(stream.owner)
     if new_owner != stream.owner:
@@ -180,7 +181,7 @@ def _grant_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
     participant, reason = _who_and_why(state, payload, "participant_id")
     stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender)
+    check_transition(state, stream, envelope.kind, sender, payload)
     readers = None if stream.readers is None else list(dict.fromkeys([*stream.readers, participant]))
     if readers is not None and len(readers) > state.limits.readers_per_stream:
         raise LimitExceeded(
@@ -208,7 +209,7 @@ def _revoke_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
     participant, reason = _who_and_why(state, payload, "participant_id")
     stream = find_stream(ledger, envelope)
-    check_transition(state, stream, envelope.kind, sender)
+    check_transition(state, stream, envelope.kind, sender, payload)
     # Where everyone reads, taking one out makes a set of the others who are here now.
     readers = list(state.participants) if stream.readers is None else list(stream.readers)
     name_stream(state.id, envelope, stream, nested=False)
@@ -231,7 +232,8 @@ def _who_and_why(state: SpaceState, payload: dict[str, Any], key: str) -> tuple[
 
 def require_present(state: SpaceState, participant: str) -> None:
     if not state.is_present(participant):
-        raise ParticipantNotFound(f"{participant!r} is not in this space", participant_id=participant)
+        absent = f"{participant!r} is not connected" if participant in state.roster else f"there is no {participant!r}"
+        raise ParticipantNotFound(f"{absent} in this space", participant_id=participant)
 
 
 def _without(stream: Stream, participant: str) -> list[str]:
@@ -244,8 +246,9 @@ def _without(stream: Stream, participant: str) -> list[str]:
 def auto_grants_on_join(ledger: Ledger, participant: str) -> None:
     """Standing grants of streams that were opened before this participant came (decision 18)."""
     most = ledger.state.limits.writers_per_stream
-    for stream in ledger.state.streams.values():
-        if participant in stream.auto_grant and participant not in stream.writers and len(stream.writers) < most:
+    for stream_id in ledger.state.standing.get(participant, ()):
+        stream = ledger.state.streams[stream_id]
+        if participant not in stream.writers and len(stream.writers) < most:
             ledger.write(
                 WriteGranted,
                 ledger.records[0].seq,

@@ -10,6 +10,9 @@ for that schema. The defence is a bound on *visits*: how often one value of the 
 - ``allOf`` of references that double at each step, or at each level of the content, are counted exactly
   enough (:func:`_profile`): the first is refused, the second sets how deep the content may be.
 - Patterns compile under the linear-time engine (no lookaround, no backreference) within a size limit.
+- Numbers beyond 64 bits and 1e100 are not compared: the library computes with exact fractions then, and finds
+  large numbers that should be unique by comparing each with each.
+- The analysis and the compiling have a budget too (:class:`Effort`), for all formats of a stream together.
 
 ``format`` and ``content*`` are annotations, as 2020-12 says by default; they are not enforced.
 """
@@ -35,31 +38,49 @@ from mewstream.protocol.policy import Limits
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_NESTING = 64
 """Levels of objects and arrays in a schema."""
-MAX_SUBSCHEMAS = 2_048
+MAX_SUBSCHEMAS = 1_024
+"""Of all schemas that one stream has."""
+MAX_PATTERNS = 64
+"""Regular expressions in all schemas that one stream has; each takes up to 0.2 ms to compile."""
 MAX_CHAIN = 32
 """Subschemas applied to one value, each by the one before. With MAX_DEPTH it bounds the native stack."""
 MAX_DEPTH = 128
 """Levels of objects and arrays in content that is checked."""
 MIN_DEPTH = 8
 """A schema that cannot be checked this deep is refused at announce."""
-MAX_COST = 20_000
-"""Keyword checks that one value of the content may cost; one is about 5 ns."""
-MAX_WORK = 20_000_000
-"""Keyword checks that one message may cost: about 0.1 s, a few times that for hostile numbers."""
+MAX_COST = 100_000
+"""Keyword checks that one value of the content may cost; one is 5 ns at most."""
+MAX_WORK = 4_000_000
+"""Keyword checks that one message may cost: 20 ms at most."""
 MAX_PROBLEMS = 5
 """Problems that are named; more are not looked for."""
 MAX_TEXT = 200
 """Characters of one problem."""
-_DETAILED = 100_000  # possible errors up to which they are listed: the library makes all, 8 us each
-_ANALYSIS = 400_000  # steps of the analysis itself
+MAX_LISTED = 1_000
+"""Possible errors up to which they are listed: the library makes all of them before the first, 8 to 20 us each."""
+_ANALYSIS = 40_000  # steps of the analysis itself
+CHARACTERS_OF_A_VALUE = 8
+"""Text is read so many characters at a time, as it were: they cost what a look at a value costs."""
 _REGEX = jsonschema_rs.RegexOptions(size_limit=64 << 10, dfa_size_limit=1 << 20)
 _SMALL_REGEX = jsonschema_rs.RegexOptions(size_limit=16 << 10)
 
-_COMPARISON = 40  # of one number or container with another
-# Beside the ordinary price: the library computes with exact fractions, and hashes large numbers so that they
-# collide. With these, the worst numbers take about 0.5 s for MAX_WORK.
-_SLOW = {"uniqueItems": 1000, "multipleOf": 500}
-_SLOW |= dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), 20)
+_COMPARISON = 280  # of one number with another, which are made fractions for it
+_WHOLE_COMPARISON = 52  # of whole numbers, where `type` lets nothing else through
+_OTHER_COMPARISON = 30
+_UNIQUE = 1_200  # for each value below: up to 15 items are compared each with each
+_SLOW = {"multipleOf": 1_700}
+_SLOW |= dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), 150)
+_PATTERN, _LARGE_PATTERN = 320, 1_600  # for CHARACTERS_OF_A_VALUE
+
+#: Bits of a whole number up to which it is compared. Larger ones that should be unique have too few different hashes.
+_NUMBER_BITS = 64
+_UNIQUE_BITS = 53
+_ANY_BITS = 1 << 30
+_LARGEST, _SMALLEST = 1e100, 1e-100
+
+_DIGITS = bytes(range(256)).translate(bytes.maketrans(b"123456789E", b"000000000e"))
+#: What is in JSON with digits as zeros, where there may be a number beyond the bounds.
+_LONG_NUMBERS = (b"0" * 16, b"e000", b"e+000", b"e-000")
 
 _REFS = ("$ref", "$dynamicRef", "$recursiveRef")
 _IN_PLACE = frozenset(["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"])
@@ -73,65 +94,118 @@ _LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _KEYWORDS = _IN_PLACE | _APART | {*_NAMED, *_OTHER, *_WILD}
 
 
-def check_schema(schema: Any, *, limits: Limits, where: str = "schema") -> str:
-    """Refuse a schema that is not valid JSON Schema 2020-12 or not safe to run; return its hash."""
+class Effort:
+    """What is left of the budget for the schemas of one stream."""
+
+    __slots__ = ("_patterns", "_steps", "_subschemas")
+
+    def __init__(self) -> None:
+        self._subschemas = MAX_SUBSCHEMAS
+        self._patterns = MAX_PATTERNS
+        self._steps = _ANALYSIS
+
+    def subschema(self, where: str) -> None:
+        self._subschemas -= 1
+        if self._subschemas < 0:
+            raise ValidationFailed(f"{where} has too many subschemas; expected at most {MAX_SUBSCHEMAS} in a stream")
+
+    def pattern(self, where: str) -> None:
+        self._patterns -= 1
+        if self._patterns < 0:
+            raise ValidationFailed(f"{where} has too many patterns; expected at most {MAX_PATTERNS} in a stream")
+
+    def steps(self, count: int, where: str) -> None:
+        self._steps -= count
+        if self._steps < 0:
+            raise ValidationFailed(f"{where} is too entangled; expected fewer references between subschemas")
+
+
+def check_schema(schema: Any, *, limits: Limits, where: str = "schema", effort: Effort | None = None) -> CheckedSchema:
+    """Refuse a schema that is not valid JSON Schema 2020-12 or not safe to run."""
     text = _canonical(schema, where)
     if len(text) > limits.schema_bytes:
         raise LimitExceeded(
             f"{where} has {len(text)} bytes; at most {limits.schema_bytes} are allowed", limit="schema_bytes"
         )
-    compile_schema(schema, where)
-    return hashlib.sha256(text).hexdigest()
+    profile = compile_schema(schema, where, effort).profile
+    return CheckedSchema(hashlib.sha256(text).hexdigest(), profile)
 
 
 class Extent(NamedTuple):
-    """How many values and characters there are in some content, and how many levels."""
+    """How much there is in some content: values and texts, levels, and the bits of its largest number."""
 
     size: int
     depth: int
+    bits: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BoundedSchema:
-    """A schema that is safe to run, with what running it can cost. Made by :func:`compile_schema`."""
+class Profile(NamedTuple):
+    """What running a schema can cost."""
 
-    validator: jsonschema_rs.Draft202012Validator
     cost: int
     """The most that one value of the content costs."""
     errors: int
     """The most errors that one value can have."""
     depth: int
     """Levels of content up to which that holds."""
+    bits: int
+    """Of the numbers for which that holds."""
+
+
+class CheckedSchema(NamedTuple):
+    hash: str
+    profile: Profile
+
+
+class BoundedSchema(NamedTuple):
+    """A schema that is safe to run. Made by :func:`compile_schema`."""
+
+    validator: jsonschema_rs.Draft202012Validator
+    profile: Profile
 
     def extent(self, data: bytes, value: Any) -> Extent:
         """As :func:`measure` of the value in ``data``; where an upper bound from the bytes will do, without a walk."""
         brackets = data.count(b"[") + data.count(b"{")
-        return Extent(len(data) + 1, brackets) if brackets <= self.depth else measure(value)
+        if brackets > self.profile.depth or (self.profile.bits < _ANY_BITS and _has_long_number(data)):
+            return measure(value)
+        return Extent(1 + brackets + data.count(b",") + len(data) // CHARACTERS_OF_A_VALUE, brackets)
+
+    def why_unchecked(self, extent: Extent, most_work: int = MAX_WORK) -> str | None:
+        """Why content of this extent is not checked; None where it is."""
+        cost, _, depth, bits = self.profile
+        if extent.depth > depth:
+            return f"nested too deep; expected at most {depth} levels, as far as its schema is checked"
+        if extent.bits > bits:
+            return f"holds a number too large or too small to be compared; expected at most {bits} bits"
+        if extent.size * cost > most_work:
+            return "too large to be checked against its schema; expected smaller messages or a simpler schema"
+        return None
+
+    def has_few_errors(self, extent: Extent) -> bool:
+        """Whether errors may be listed. Those of branches hold those below them."""
+        return extent.size * self.profile.errors * max(1, extent.depth / 4) <= MAX_LISTED
 
     def problems(self, value: Any, extent: Extent, most: int = MAX_PROBLEMS) -> list[str]:
         """What is wrong with ``value``, in short texts that do not quote it. Never raises."""
-        size, depth = extent
-        if depth > self.depth:
-            return [f"nested too deep; expected at most {self.depth} levels, as far as its schema is checked"]
-        if size * self.cost > MAX_WORK:
-            return ["too large to be checked against its schema; expected smaller messages or a simpler schema"]
+        unchecked = self.why_unchecked(extent)
+        if unchecked is not None:
+            return [unchecked]
         try:
             if self.validator.is_valid(value):
                 return []
-            if size * self.errors * max(1, depth / 4) > _DETAILED:  # errors of branches hold those below them
+            if not self.has_few_errors(extent):
                 return ["does not match its schema (too large or too deep to say where)"]
             return [_describe_error(error) for error in islice(self.validator.iter_errors(value), most)]
         except Exception as error:  # the validator refuses what JSON cannot hold: lone surrogates, odd keys
             return [_short(f"cannot be checked: {error}")]
 
 
-def compile_schema(schema: Any, where: str = "schema") -> BoundedSchema:
-    """Refuse a schema that is not valid or not safe to run, else make it ready to run."""
-    if not isinstance(schema, dict | bool):
-        raise ValidationFailed(f"{where} is {describe(schema)}; expected a JSON Schema: an object or a boolean")
-    if measure(schema).depth > MAX_NESTING:
-        raise ValidationFailed(f"{where} is nested too deep; expected at most {MAX_NESTING} levels")
-    cost, errors, depth = _profile(_graph(schema, where), where)
+def compile_schema(
+    schema: Any, where: str = "schema", effort: Effort | None = None, *, known: Profile | None = None
+) -> BoundedSchema:
+    """Refuse a schema that is not valid or not safe to run, else make it ready to run. ``known`` is its profile, where
+    it was found before: most of the time goes there."""
+    profile = known or _analyse(schema, where, effort or Effort())
     # Without its own name, no reference can mean one of the schemas that the library knows by name.
     plain = {key: item for key, item in schema.items() if key != "$id"} if isinstance(schema, dict) else schema
     try:
@@ -148,32 +222,49 @@ def compile_schema(schema: Any, where: str = "schema") -> BoundedSchema:
         raise ValidationFailed(_short(f"{at} is not valid JSON Schema 2020-12: {error.message}")) from None
     except ValueError as error:
         raise ValidationFailed(_short(f"{where} is not valid JSON Schema 2020-12: {error}")) from None
-    return BoundedSchema(validator, cost, errors, depth)
+    return BoundedSchema(validator, profile)
+
+
+def _analyse(schema: Any, where: str, effort: Effort) -> Profile:
+    if not isinstance(schema, dict | bool):
+        raise ValidationFailed(f"{where} is {describe(schema)}; expected a JSON Schema: an object or a boolean")
+    extent = measure(schema)
+    if extent.depth > MAX_NESTING:
+        raise ValidationFailed(f"{where} is nested too deep; expected at most {MAX_NESTING} levels")
+    if extent.bits > _NUMBER_BITS:
+        raise ValidationFailed(f"{where} has a number too large or too small; expected {_NUMBER_BITS} bits at most")
+    return _profile(_graph(schema, where, effort), where, effort)
 
 
 def measure(value: Any) -> Extent:
-    """The walk ends where it is too much. Numbers count by their length, as in JSON."""
-    size, depth, level = 0, -1, [value]
-    while level and depth <= MAX_DEPTH and size <= MAX_WORK:
+    """The walk ends where it is too much."""
+    values, characters, bits, depth, level = 0, 0, 0, -1, [value]
+    while level and depth <= MAX_DEPTH and values <= MAX_WORK:
         below: list[Any] = []
-        size += len(level)
+        values += len(level)
         for each in level:
             if isinstance(each, dict):
                 below.extend(each.values())
-                size += sum(len(key) for key in each if isinstance(key, str))
+                characters += sum(len(key) for key in each if isinstance(key, str))
             elif isinstance(each, list | tuple):
                 below.extend(each)
             elif isinstance(each, str):
-                size += len(each)
-            elif isinstance(each, float):
-                size += 8
+                characters += len(each)
             elif isinstance(each, int):
-                size += each.bit_length() // 4
+                bits = max(bits, each.bit_length())
+            elif isinstance(each, float) and each and not _SMALLEST < abs(each) < _LARGEST:
+                bits = _ANY_BITS
             if isinstance(each, dict | list | tuple) and not each:
                 below.append(None)  # an empty container is a level too
         level = below
         depth += 1
-    return Extent(size, depth)
+    return Extent(values + characters // CHARACTERS_OF_A_VALUE, depth, bits)
+
+
+def _has_long_number(data: bytes) -> bool:
+    """Whether there may be one, in a few passes in C. Texts may look like it: then the walk finds none."""
+    digits = data.translate(_DIGITS)
+    return any(long in digits for long in _LONG_NUMBERS)
 
 
 # -- the graph of a schema, and what checking against it can cost --
@@ -183,8 +274,11 @@ def measure(value: Any) -> Extent:
 class _Node:
     """One subschema and where it leads. ``named``, ``other`` and ``wild``: for objects, then for arrays."""
 
-    weight: int = 1
+    weight: int = 2
     errors: int = 1
+    unique: int = 0
+    """What it costs beside that, for each value below."""
+    bits: int = _ANY_BITS
     place: list[int] = field(default_factory=list)
     named: tuple[dict[str, int], dict[str, int]] = field(default_factory=lambda: ({}, {}))
     other: list[int | None] = field(default_factory=lambda: [None, None])
@@ -206,8 +300,9 @@ def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
             yield keyword, "", value
 
 
-def _graph(root: dict[str, Any] | bool, where: str) -> list[_Node]:
+def _graph(root: dict[str, Any] | bool, where: str, effort: Effort) -> list[_Node]:
     """Every subschema of the schema, with its references resolved; the root is the first."""
+    effort.subschema(where)
     nodes = [_Node()]
     places = {"": 0}
     refs: list[tuple[int, str, str]] = []
@@ -217,7 +312,7 @@ def _graph(root: dict[str, Any] | bool, where: str) -> list[_Node]:
         if not isinstance(schema, dict):
             continue  # a boolean; anything else is for the meta-schema to refuse
         node = nodes[number]
-        node.weight, node.errors = _weights(schema)
+        _weigh(node, schema, where, effort)
         if schema.get("$schema", DIALECT) not in (DIALECT, DIALECT + "#"):
             raise ValidationFailed(f"{where}{path}/$schema is another dialect; expected {DIALECT} or none")
         if "$id" in schema and path:
@@ -229,8 +324,7 @@ def _graph(root: dict[str, Any] | bool, where: str) -> list[_Node]:
         refs += [(number, f"{path}/{key}", schema[key]) for key in _REFS if isinstance(schema.get(key), str)]
         for keyword, name, item in _subschemas(schema):
             child = len(nodes)
-            if child >= MAX_SUBSCHEMAS:
-                raise ValidationFailed(f"{where} has too many subschemas; expected at most {MAX_SUBSCHEMAS}")
+            effort.subschema(where)
             nodes.append(_Node())
             tail = _pointer([keyword, name] if keyword in _MAPS | _LISTS else [keyword])
             places[path + tail] = child
@@ -255,20 +349,43 @@ def _graph(root: dict[str, Any] | bool, where: str) -> list[_Node]:
     return nodes
 
 
-def _weights(schema: dict[str, Any]) -> tuple[int, int]:
-    """What one look at this subschema costs (units of about 5 ns, measured with jsonschema_rs 0.60), and
-    how many errors it can find."""
-    looks = 1 + len(schema)
+def _weigh(node: _Node, schema: dict[str, Any], where: str, effort: Effort) -> None:
+    """What one look at this subschema costs (units of 5 ns, measured with jsonschema_rs 0.60 and rounded up), and how
+    many errors it can find."""
     names = [schema.get("required"), *(_members(schema, "dependentRequired") + _members(schema, "dependencies"))]
-    looks += sum(4 * (1 + len(each)) for each in names if isinstance(each, list))
+    listed = sum(1 + len(each) for each in names if isinstance(each, list))
     options = [*_members(schema, "enum"), schema.get("const")]
-    # Text is looked up by its hash. Numbers and containers are compared one by one, and text beside them too.
-    slow = sum(not isinstance(each, str | bool | None) for each in options)
-    cost = _COMPARISON * slow + (4 * len(options) if slow else 0)
+    # Text alone is looked up by its hash; beside anything else it is compared too.
+    of_number = _WHOLE_COMPARISON if schema.get("type") == "integer" else _COMPARISON
+    comparing = sum(_comparison(option, of_number) for option in options)
+    cost = comparing + (4 * len(options) if comparing else 0)
     keyed = schema.get("patternProperties")
-    cost += sum(map(_pattern_cost, [schema.get("pattern"), *(keyed if isinstance(keyed, dict) else ())]))
+    for pattern in (schema.get("pattern"), *(keyed if isinstance(keyed, dict) else ())):
+        if isinstance(pattern, str):
+            effort.pattern(where)
+            cost += _pattern_cost(pattern)
     cost += sum(_SLOW[keyword] for keyword in _SLOW.keys() & schema.keys())
-    return looks + cost, looks + slow + len(options) // 64
+    node.weight = 2 + len(schema) + 4 * listed + cost
+    node.errors = 1 + len(schema) + listed
+    if schema.get("uniqueItems") is not None:
+        node.unique, node.bits = _UNIQUE, _UNIQUE_BITS
+    elif comparing or _SLOW.keys() & schema.keys():
+        node.bits = _NUMBER_BITS
+
+
+def _comparison(option: Any, of_number: int) -> int:
+    """With an option of ``enum`` or ``const``. Text is looked up; a container is compared with all that is in it."""
+    if isinstance(option, str | bool | None):
+        return 0
+    cost, pending = 0, [option]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending.extend(value.values())
+        elif isinstance(value, list):
+            pending.extend(value)
+        cost += of_number if isinstance(value, int | float) else _OTHER_COMPARISON
+    return cost
 
 
 def _members(schema: dict[str, Any], keyword: str) -> list[Any]:
@@ -277,32 +394,30 @@ def _members(schema: dict[str, Any], keyword: str) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
-def _pattern_cost(pattern: Any) -> int:
-    """For each character. The engine is linear in the text, times the size of the pattern when that is bad."""
-    if not isinstance(pattern, str):
-        return 0
+def _pattern_cost(pattern: str) -> int:
+    """The engine is linear in the text, times the size of the pattern when that is bad."""
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=_SMALL_REGEX)
     except ValueError:
-        return 200
-    return 40
+        return _LARGE_PATTERN
+    return _PATTERN
 
 
-def _profile(nodes: list[_Node], where: str) -> tuple[int, int, int]:
+def _profile(nodes: list[_Node], where: str, effort: Effort) -> Profile:
     """The most that one value can cost, the most errors it can have, and the depth up to which that holds.
 
     Level by level, from the root down: how often, at most, is each subschema applied to one and the same
     value? A member is met by ``properties`` under its name, or else by ``additionalProperties`` of the
-    same subschema, and by all that is "wild". Upper bounds: which branch fails first is not considered.
+    same subschema, and by all that is "wild". What must be unique is looked at again by each level above that asks
+    for it. Upper bounds: which branch fails first is not considered.
     """
-    reach = _closures(nodes, where)
-    steps = 0
+    reach = _closures(nodes, where, effort)
+    bits = min(node.bits for node in nodes)
 
     def spread(entries: dict[int, int]) -> Counter[int]:
-        nonlocal steps
         out: Counter[int] = Counter()
         for target, count in entries.items():
-            steps += len(reach[target])
+            effort.steps(len(reach[target]), where)
             for each, times in reach[target].items():
                 out[each] += count * times
         return out
@@ -313,9 +428,12 @@ def _profile(nodes: list[_Node], where: str) -> tuple[int, int, int]:
 
     level: dict[int, int] = reach[0]
     worst, errors = price(level)
+    above = 0
     for depth in range(1, MAX_DEPTH + 1):
         below: dict[int, int] = {}
         cost = most = 0
+        unique = sum(nodes[each].unique * count for each, count in level.items())
+        above += unique
         for kind in (0, 1):
             wild: Counter[int] = Counter()
             named: defaultdict[str, Counter[int]] = defaultdict(Counter)
@@ -332,31 +450,32 @@ def _profile(nodes: list[_Node], where: str) -> tuple[int, int, int]:
             for entries in ({}, *named.values()):
                 visits = spread(entries)
                 visits += common
-                steps += len(visits)
+                effort.steps(len(visits), where)
                 cost, most = map(max, price(visits), (cost, most))
                 for each, count in visits.items():
                     below[each] = max(below.get(each, 0), count)
-                if steps > _ANALYSIS:
-                    raise ValidationFailed(f"{where} is too entangled; expected fewer references between subschemas")
+        cost += above
         if cost > MAX_COST:
             if depth <= MIN_DEPTH:
                 raise ValidationFailed(f"{where} would check one value too often; expected {_ADVICE}")
-            return worst, errors, depth - 1
+            return Profile(worst, errors, depth - 1, bits)
         worst, errors = max(worst, cost), max(errors, most)
-        if not below or below == level:
+        if not below or (below == level and not unique):
             break
         level = below
-    return worst, errors, MAX_DEPTH
+    return Profile(worst, errors, MAX_DEPTH, bits)
 
 
-_ADVICE = "fewer allOf, anyOf, oneOf and $ref that lead to the same subschema, and fewer numbers in enum"
+_ADVICE = (
+    "fewer allOf, anyOf, oneOf and $ref that lead to the same subschema, and fewer numbers in enum or a type of "
+    "integer beside them"
+)
 
 
-def _closures(nodes: list[_Node], where: str) -> list[Counter[int]]:
+def _closures(nodes: list[_Node], where: str, effort: Effort) -> list[Counter[int]]:
     """For each subschema, how often it and those it applies to the same value are looked at."""
     reach: list[Counter[int]] = [Counter() for _ in nodes]
     height = [0] * len(nodes)
-    total = 0
     try:
         order = list(TopologicalSorter({n: node.place for n, node in enumerate(nodes)}).static_order())
     except CycleError:
@@ -369,13 +488,11 @@ def _closures(nodes: list[_Node], where: str) -> list[Counter[int]]:
         for target in nodes[number].place:
             reach[number].update(reach[target])
             height[number] = max(height[number], 1 + height[target])
-        total += len(reach[number])
+        effort.steps(len(reach[number]), where)
         if height[number] > MAX_CHAIN:
             raise ValidationFailed(f"{where} has a chain of references too long; expected at most {MAX_CHAIN}")
         if sum(nodes[each].weight * count for each, count in reach[number].items()) > MAX_COST:
             raise ValidationFailed(f"{where} would check one value too often; expected {_ADVICE}")
-        if total > _ANALYSIS:
-            raise ValidationFailed(f"{where} is too entangled; expected fewer references between subschemas")
     return reach
 
 

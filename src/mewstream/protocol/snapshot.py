@@ -7,9 +7,12 @@ from typing import Any
 
 import msgspec
 
+from mewstream.protocol.fold import index_stream
 from mewstream.protocol.policy import Delivery, Limits, Policies
+from mewstream.protocol.proposals import Proposals
 from mewstream.protocol.records import AnyRecord
-from mewstream.protocol.state import Answer, Participant, Rights, SpaceState, Stream
+from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceState, Stream
+from mewstream.protocol.timers import Timers
 
 SNAPSHOT_VERSION = 1
 
@@ -36,7 +39,8 @@ class _Snapshot(msgspec.Struct):
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]]
     participants: dict[str, Participant]
     first_joins: dict[str, int]
-    paused: dict[str, int]
+    paused: dict[str, Pause | int]
+    """A number: until when, or -1 for an open end, as earlier versions wrote it."""
     connected: int
     streams: dict[str, Stream]
     aliases: dict[str, str]
@@ -44,10 +48,16 @@ class _Snapshot(msgspec.Struct):
     stream_counter: int
     timers: list[tuple[str, str, str, int]]
     answers: dict[str, dict[str, _Answer]]
+    shut_down: dict[str, None] = {}
+    granters: dict[str, str] = {}
+    proposals: list[tuple[str, str]] = []
 
 
 #: What is written in another form, and what follows from the rest.
-_OTHERWISE = {"timers", "answers", "limits", "policies", "delivery", "compiled", "descriptions"}
+_OTHERWISE = {
+    *("timers", "answers", "used_ids", "proposals", "paused", "opened_by", "standing"),
+    *("limits", "policies", "delivery", "compiled", "descriptions"),
+}
 _SHARED = {field.name for field in dataclasses.fields(SpaceState)} - _OTHERWISE
 assert set(_Snapshot.__struct_fields__) >= _SHARED, "a snapshot must hold the whole state"
 
@@ -58,6 +68,8 @@ def dump(state: SpaceState) -> bytes:
             "version": SNAPSHOT_VERSION,
             "timers": [(*timer, due) for timer, due in state.timers.items()],
             "answers": state.answers,
+            "paused": state.paused,
+            "proposals": list(state.proposals.proposers.items()),
             **{name: getattr(state, name) for name in _SHARED},
         }
     )
@@ -77,9 +89,20 @@ def load(data: bytes) -> SpaceState:
         policies=msgspec.convert(snapshot.config.get("policies", {}), Policies),
         delivery=msgspec.convert(snapshot.config.get("delivery", {}), Delivery),
     )
-    state.timers = {(what, name, other): due for what, name, other, due in snapshot.timers}
+    for stream in state.streams.values():
+        index_stream(state, stream)
+    state.timers = Timers({(what, name, other): due for what, name, other, due in snapshot.timers})
     state.answers = {
         sender: {id: Answer(each.digest, each.seq, each.ts, list(each.records)) for id, each in answers.items()}
         for sender, answers in snapshot.answers.items()
     }
+    for sender, answers in state.answers.items():
+        state.used_ids.update({id: sender for id, each in answers.items() if not each.is_refusal})
+    state.proposals = Proposals.of(snapshot.proposals)
+    for participant, pause in snapshot.paused.items():
+        if isinstance(pause, int):
+            pause = Pause(None if pause < 0 else pause)
+            if pause.until is not None:
+                state.timers["pause", participant, ""] = pause.until
+        state.paused[participant] = pause
     return state

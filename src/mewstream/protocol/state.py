@@ -6,24 +6,31 @@ What is computed from it (welcome, projections, recipients) is in this module to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from mewstream.protocol import kinds
-from mewstream.protocol.capabilities import Capabilities
+from mewstream.protocol.capabilities import EMPTY, Capabilities
 from mewstream.protocol.descriptions import Descriptions
+from mewstream.protocol.envelope import encode_json
+from mewstream.protocol.errors import ValidationFailed
 from mewstream.protocol.identifiers import namespace
 from mewstream.protocol.policy import Delivery, Limits, Policies
-from mewstream.protocol.records import Record, StreamPolicy
+from mewstream.protocol.proposals import Proposals
+from mewstream.protocol.records import Record, Refused, StreamPolicy
+from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
 
-Timer = tuple[str, str, str]
-"""What falls due: (``expire``, stream, writer), (``start``, stream, ""), (``owner``, stream, ""),
-(``rejoin``, participant, "")."""
+#: Projections of rights that are told of one participant; the writer and reader sets of the streams tell all.
+MAX_PROJECTIONS = 256
+#: How much of its capabilities a refusal repeats to a participant.
+_REPEATED_PATTERNS = 16
+_REPEATED_BYTES = 2 << 10
 
 
 class Participant(msgspec.Struct):
@@ -35,6 +42,13 @@ class Participant(msgspec.Struct):
     transport: str
     counting_since: int
     connected: bool = True
+
+
+class Pause(msgspec.Struct):
+    """A participant is held to acknowledgements, here or not. ``until`` None: until somebody resumes."""
+
+    until: int | None
+    request_id: str | None = None
 
 
 class WriteRight(msgspec.Struct):
@@ -68,6 +82,9 @@ class Stream(msgspec.Struct):
     granted again within its session goes on counting."""
     version: int = 0
     """Grows with every change of rights or status, so that caches know when to look again."""
+    readers_seq: int | None = None
+    """The record that made the reader set. None where there is no set, and for a set from a snapshot of version 1 of
+    the journal, which did not say."""
 
     def authorized_writers(self) -> list[str]:
         """The owner first, then the others in the order they were granted."""
@@ -93,6 +110,10 @@ class Answer(msgspec.Struct):
     ts: int
     records: list[Record] = []
 
+    @property
+    def is_refusal(self) -> bool:
+        return any(isinstance(record, Refused) for record in self.records)
+
 
 @dataclass(slots=True)
 class SpaceState:
@@ -111,9 +132,12 @@ class SpaceState:
     invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
+    granters: dict[str, str] = field(default_factory=dict)
+    """grant id -> who granted it."""
     participants: dict[str, Participant] = field(default_factory=dict)
-    paused: dict[str, int] = field(default_factory=dict)
-    """Until when (microseconds; -1: until somebody resumes), here or not."""
+    paused: dict[str, Pause] = field(default_factory=dict)
+    shut_down: dict[str, None] = field(default_factory=dict)
+    """Those of whom nothing is accepted until they join again."""
     first_joins: dict[str, int] = field(default_factory=dict)
     """Since when somebody may know what happened here: nothing older is ever sent again."""
     connected: int = 0
@@ -122,9 +146,16 @@ class SpaceState:
     aliases: dict[str, str] = field(default_factory=dict)
     rights: dict[str, Rights] = field(default_factory=dict)
     """The streams of each participant: the same facts as in the streams, found from the other end."""
+    opened_by: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Streams by the ids of the messages that opened them: of the request, and of the answer."""
+    standing: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Streams that name a participant in ``auto_grant``, here or not."""
     stream_counter: int = 0
-    timers: dict[Timer, int] = field(default_factory=dict)
+    timers: Timers = field(default_factory=Timers)
     answers: dict[str, dict[str, Answer]] = field(default_factory=dict)
+    used_ids: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Envelope id -> who used it, of all that were accepted and are remembered: the same as in ``answers``."""
+    proposals: Proposals = field(default_factory=Proposals)
     compiled: dict[str, Capabilities] = field(default_factory=dict, compare=False, repr=False)
     descriptions: Descriptions = field(default_factory=Descriptions, compare=False, repr=False)
 
@@ -141,21 +172,34 @@ class SpaceState:
     def capabilities(self, participant: str) -> Capabilities:
         compiled = self.compiled.get(participant)
         if compiled is None:
-            compiled = self.compiled[participant] = Capabilities(self.capability_list(participant))
+            try:
+                compiled = Capabilities(self.capability_list(participant))
+            except ValidationFailed:  # an older version recorded a list that is beyond the bounds of this one
+                compiled = EMPTY
+            self.compiled[participant] = compiled
         return compiled
 
     def effective_capabilities(self, participant: str) -> list[dict[str, Any]]:
         """What a participant is told it may do: with ``stream/write:{id}`` and ``stream/read:{id}``
-        as projections of the writer and reader sets (decision 2)."""
+        as projections of the writer and reader sets (decision 2), up to ``MAX_PROJECTIONS``."""
         listed = self.capability_list(participant)
         rights = self.rights.get(participant)
         if rights is None:
             return listed
-        return (
-            listed
-            + [{"kind": kinds.WRITE_PROJECTION + stream_id} for stream_id in rights.writes]
-            + [{"kind": kinds.READ_PROJECTION + stream_id} for stream_id in rights.reads]
+        projected = itertools.chain(
+            (kinds.WRITE_PROJECTION + stream_id for stream_id in rights.writes),
+            (kinds.READ_PROJECTION + stream_id for stream_id in rights.reads),
         )
+        return listed + [{"kind": kind} for kind in itertools.islice(projected, MAX_PROJECTIONS)]
+
+    def repeated_capabilities(self, participant: str) -> dict[str, Any]:
+        """What a refusal says of them: the first ones, and where these are not all, how many there are. Without the
+        projections of rights, of which there may be many: it is kept and recorded."""
+        listed = self.capability_list(participant)
+        shown = listed[:_REPEATED_PATTERNS]
+        while len(encode_json(shown)) > _REPEATED_BYTES:
+            shown = shown[: len(shown) // 2]
+        return {"your_capabilities": shown} | ({"your_capabilities_total": len(listed)} if shown != listed else {})
 
     # -- participants -------------------------------------------------------------------------
 
@@ -164,8 +208,8 @@ class SpaceState:
         return participant in self.participants
 
     def is_paused(self, participant: str, now: int) -> bool:
-        until = self.paused.get(participant)
-        return until is not None and (until < 0 or now < until)
+        pause = self.paused.get(participant)
+        return pause is not None and (pause.until is None or now < pause.until)
 
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)
@@ -226,24 +270,26 @@ class SpaceState:
         participant: str,
         *,
         participants: list[Any] | None = None,
-        described_stream: Callable[[Stream], object] | None = None,
+        active_streams: list[Any] | None = None,
     ) -> dict[str, Any]:
         """The payload of ``system/welcome``: the fold at this very ``seq``. Whoever makes many may have the parts
         that are the same in all of them, described before, and give those."""
-        describe_stream = described_stream or self.describe_stream
         if participants is None:
             participants = [self.describe_participant(each) for each in self.participants if each != participant]
+        if active_streams is None:
+            active_streams = [self.describe_stream(stream) for stream in self.streams.values()]
         return {
             "you": self.describe_participant(participant),
             "participants": participants,
-            "active_streams": [describe_stream(stream) for stream in self.streams.values()],
+            "active_streams": active_streams,
             "epoch": self.epoch,
             "seq": self.seq,
         }
 
     def next_deadline(self) -> int | None:
         """When time itself becomes a command: the earliest moment at which something falls due."""
-        return min(self.timers.values(), default=None)
+        earliest = self.timers.earliest()
+        return None if earliest is None else earliest[0]
 
 
 def describe_stream(

@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, get_args
 
-import msgspec
-
 from mewstream.protocol import kinds
 from mewstream.protocol import transitions as table
-from mewstream.protocol.envelope import Envelope, encode_json
+from mewstream.protocol.envelope import Envelope
 from mewstream.protocol.errors import (
     CapabilityViolation,
     InvalidOperation,
@@ -22,7 +20,7 @@ from mewstream.protocol.errors import (
     UnauthorizedStreamWrite,
     ValidationFailed,
 )
-from mewstream.protocol.formats import parse_formats
+from mewstream.protocol.formats import check_descriptors, parse_formats
 from mewstream.protocol.identifiers import (
     byte_length,
     describe,
@@ -32,7 +30,7 @@ from mewstream.protocol.identifiers import (
     optional_text,
 )
 from mewstream.protocol.ledger import Ledger
-from mewstream.protocol.policy import OnSlow, OwnerLeave, Validate
+from mewstream.protocol.policy import Limits, OnSlow, OwnerLeave, Validate
 from mewstream.protocol.records import (
     StreamEnded,
     StreamOpened,
@@ -45,6 +43,7 @@ from mewstream.protocol.times import SECOND, parse_rfc3339
 from mewstream.protocol.transitions import Status, Who
 
 MAX_GRACE_SECONDS = 7 * 86_400
+MAX_NAMED_TARGETS = 16
 
 
 # -- finding a stream and checking a right --------------------------------------------------------
@@ -73,12 +72,14 @@ def stream_reference(payload: dict[str, Any], max_bytes: int) -> str | None:
 
 def find_stream(ledger: Ledger, envelope: Envelope) -> Stream:
     """The stream that an envelope is about, or a refusal."""
-    state, payload = ledger.state, envelope.payload
+    return stream_of(ledger, envelope.kind, envelope.payload)
+
+
+def stream_of(ledger: Ledger, kind: str, payload: dict[str, Any]) -> Stream:
+    state = ledger.state
     reference = stream_reference(payload, state.limits.id_bytes)
     if reference is None:
-        raise ValidationFailed(
-            f"{envelope.kind} needs payload.stream_id (or payload.stream.stream_id)", field="stream_id"
-        )
+        raise ValidationFailed(f"{kind} needs payload.stream_id (or payload.stream.stream_id)", field="stream_id")
     stream = state.find_stream(reference)
     if stream is None:
         raise stream_not_found(reference)
@@ -101,10 +102,12 @@ def _check_namespace(state: SpaceState, stream: Stream, payload: dict[str, Any])
         )
 
 
-def check_transition(state: SpaceState, stream: Stream, event: str, sender: str) -> None:
+def check_transition(
+    state: SpaceState, stream: Stream, event: str, sender: str, payload: dict[str, Any] | None = None
+) -> None:
     """The sender's right, then whether the event is valid now: both from the table."""
     who = table.WHO[event]
-    if not _may(state, stream, who, sender):
+    if not _may(state, stream, who, event, sender, payload or {}):
         refusal: type[PeerError] = UnauthorizedStreamWrite if who is Who.WRITER else Unauthorized
         what = f"write to {stream.id}" if who is Who.WRITER else f"send {event} for {stream.id}"
         raise refusal(f"you may not {what}: that takes {who}", stream_id=stream.id)
@@ -117,19 +120,34 @@ def check_transition(state: SpaceState, stream: Stream, event: str, sender: str)
         )
 
 
-def _may(state: SpaceState, stream: Stream, who: Who, sender: str) -> bool:
+def _may(state: SpaceState, stream: Stream, who: Who, event: str, sender: str, payload: dict[str, Any]) -> bool:
+    """A right on the stream stands above all capabilities (decision 2). Whoever manages the streams of others does so
+    by a capability, and there a denial of the kind wins."""
     if who is Who.WRITER:
         return sender in stream.writers
     if sender == stream.owner:
         return True
-    return who is Who.OWNER_OR_MANAGER and state.capabilities(sender).allows(kinds.SPACE_MANAGE_STREAMS, {})
+    if who is not Who.OWNER_OR_MANAGER:
+        return False
+    held = state.capabilities(sender)
+    # By its id, however the message names it: what is denied for one stream is denied under its alias too.
+    judged = {**payload, "stream_id": stream.id}
+    return held.allows(kinds.SPACE_MANAGE_STREAMS, judged) and not held.denies(event, judged)
+
+
+def require_capability(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    capabilities = ledger.state.capabilities(sender)
+    kind = envelope.kind
+    # Asking for the decoded payload makes the relayed one the very one that was judged.
+    payload = envelope.payload if capabilities.judges_payload(kind) else None
+    if kind not in kinds.ALWAYS_ALLOWED and not capabilities.allows(kind, payload):
+        raise capability_violation(ledger.state, sender, kind)
 
 
 def capability_violation(
     state: SpaceState, sender: str, kind: str, *, required: str | None = None
 ) -> CapabilityViolation:
-    # Without the projections of rights, of which there may be many: this is kept and recorded.
-    details = {"attempted_kind": kind, "your_capabilities": state.capability_list(sender)}
+    details: dict[str, Any] = {"attempted_kind": kind, **state.repeated_capabilities(sender)}
     what = kind
     if required is not None:
         details["required"] = required
@@ -147,7 +165,7 @@ def name_stream(space: str, envelope: Envelope, stream: Stream, *, nested: bool)
         names = {"stream_id": stream.id, "namespace": namespace(space, stream.id)}
         payload["stream"] = {**(payload.get("stream") or {}), **names}
         if envelope.context is None:
-            envelope.context = msgspec.Raw(encode_json(names["namespace"]))
+            envelope.context = names["namespace"]
     if not nested or "stream_id" in payload:
         payload["stream_id"] = stream.id
 
@@ -156,16 +174,46 @@ def name_stream(space: str, envelope: Envelope, stream: Stream, *, nested: bool)
 
 
 def _request(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    _check_size(ledger.state.limits, envelope)
     _open(ledger, sender, envelope, Status.LIVE)
 
 
 def _announce(ledger: Ledger, sender: str, envelope: Envelope) -> None:
+    _check_size(ledger.state.limits, envelope)
     optional_text(envelope.payload, "intent")
     scope = id_list(envelope.payload, "scope", max_bytes=ledger.state.limits.id_bytes)
     if scope and envelope.to is None:
         # Those who should be notified directly: an address, everyone gets it all the same.
         envelope.to = scope
     _open(ledger, sender, envelope, Status.READY)
+
+
+def _check_size(limits: Limits, envelope: Envelope) -> None:
+    """Before anything of it is looked into. Commas and brackets are an upper bound of the values."""
+    raw = envelope.payload_raw
+    if len(raw) > limits.stream_metadata_bytes:
+        raise LimitExceeded(
+            f"the payload of {envelope.kind} is larger than {limits.stream_metadata_bytes} bytes",
+            limit="stream_metadata_bytes",
+        )
+    most = limits.stream_metadata_values
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > most and _values_in(envelope.payload) > most:
+        raise LimitExceeded(
+            f"the payload of {envelope.kind} holds more than {most} values", limit="stream_metadata_values"
+        )
+
+
+def _values_in(payload: dict[str, Any]) -> int:
+    count, pending = 0, [*payload.values()]
+    while pending:
+        count += len(pending)
+        pending = [
+            item
+            for value in pending
+            if isinstance(value, dict | list)
+            for item in (value.values() if isinstance(value, dict) else value)
+        ]
+    return count
 
 
 def _open(ledger: Ledger, sender: str, envelope: Envelope, status: Status) -> None:
@@ -178,21 +226,21 @@ def _open(ledger: Ledger, sender: str, envelope: Envelope, status: Status) -> No
     policy = _stream_policy(state, payload)
     target = id_list(payload, "target", max_bytes=limits.id_bytes)
     auto_grant = id_list(payload, "auto_grant", max_bytes=limits.id_bytes) or []
-    formats = parse_formats(payload.get("formats"), limits=limits)
-    if len(envelope.payload_raw) > limits.stream_metadata_bytes:
-        raise LimitExceeded(
-            f"the payload of {envelope.kind} is larger than {limits.stream_metadata_bytes} bytes",
-            limit="stream_metadata_bytes",
-        )
+    check_descriptors(payload.get("formats"), limits=limits)
     required = kinds.STREAM_REQUEST if status is Status.LIVE else kinds.STREAM_MANAGE
-    if not state.capabilities(sender).allows(required, payload):
+    held = state.capabilities(sender)
+    if held.denies(envelope.kind, payload):
+        raise capability_violation(state, sender, envelope.kind)
+    if not held.allows(required, payload):
         raise capability_violation(
             state, sender, envelope.kind, required=None if required == envelope.kind else required
         )
     _check_opening_limits(state, sender, target, auto_grant)
     unknown = [each for each in target or () if each not in state.roster and not state.is_present(each)]
     if unknown:
-        raise TargetNotFound(f"nobody is known here as {', '.join(unknown)}", targets=unknown)
+        raise _target_not_found(unknown)
+    # Last, for it takes longest: schemas are analysed and compiled.
+    formats = parse_formats(payload.get("formats"), limits=limits)
 
     wished = payload.get("desired_id")
     alias = wished if is_valid_alias(wished, max_bytes=limits.id_bytes) else None
@@ -228,6 +276,13 @@ def _open(ledger: Ledger, sender: str, envelope: Envelope, status: Status) -> No
             by=sender,
             reason="auto_grant",
         )
+
+
+def _target_not_found(unknown: list[str]) -> TargetNotFound:
+    """Thousands may be unknown: a refusal names the first ones."""
+    named = unknown[:MAX_NAMED_TARGETS]
+    more = f" and {len(unknown) - len(named)} more" if len(unknown) > len(named) else ""
+    return TargetNotFound(f"nobody is known here as {', '.join(named)}{more}", targets=named)
 
 
 def _check_opening_limits(state: SpaceState, sender: str, target: list[str] | None, auto_grant: list[str]) -> None:
@@ -330,9 +385,7 @@ def _stream_by_correlation(state: SpaceState, sender: str, envelope: Envelope) -
             "stream/close needs payload.stream_id, or a correlation_id to the request or the open",
             field="stream_id",
         )
-    matching = [
-        stream for stream in state.streams.values() if stream.request_id in correlated or stream.open_id in correlated
-    ]
+    matching = [state.streams[id] for each in correlated for id in state.opened_by.get(each, ())]
     if not matching:
         raise stream_not_found(min(correlated))
     return max(matching, key=lambda stream: (stream.open_id in correlated, stream.owner == sender))
@@ -340,7 +393,7 @@ def _stream_by_correlation(state: SpaceState, sender: str, envelope: Envelope) -
 
 def _end(ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, how: str, *, nested: bool) -> None:
     payload = envelope.payload
-    check_transition(ledger.state, stream, envelope.kind, sender)
+    check_transition(ledger.state, stream, envelope.kind, sender, payload)
     name_stream(ledger.state.id, envelope, stream, nested=nested)
     accepted = ledger.accept(sender, envelope, stream_id=stream.id)
     ledger.write(

@@ -15,6 +15,12 @@ from mewstream.client.stream import Stream
 from mewstream.protocol import kinds
 
 _PAYLOAD_CHARACTERS = 200
+#: What is done to other participants, in words.
+_CONTROLS = {
+    kinds.PAUSE: ("warn", " pauses "),
+    kinds.RESUME: ("good", " resumes "),
+    kinds.SHUTDOWN: ("bad", " shuts down "),
+}
 
 
 def stamped(*pieces: Piece, ts: str | None = None) -> Line:
@@ -161,10 +167,22 @@ class Narrator:
             return [self.who(message.sender), ("warn", " kicked "), self.who(kicked), *_because(payload.get("reason"))]
         if message.kind in (kinds.CAPABILITY_GRANT, kinds.CAPABILITY_REVOKE) and not self._shows_all:
             return self._capabilities(message)
+        if message.kind in _CONTROLS and message.to and not self._shows_all:
+            return self._controlled(message)
         told = short(as_json(payload), _PAYLOAD_CHARACTERS)
         if message.kind == kinds.MCP_RESPONSE:
             return [self.who(message.sender), ("dim", f" answers {_everyone(message.to)}: {told}")]
         return [self.who(message.sender), ("dim", f" {message.kind} {told}")]
+
+    def _controlled(self, message: Message) -> Line:
+        payload = message.payload
+        whom = [piece for name in message.to for piece in (("dim", ", "), self.who(name))][1:]
+        if message.kind == kinds.RESUME and message.is_from_gateway:
+            return [("plain", "the pause of "), *whom, ("plain", " is over")]
+        style, verb = _CONTROLS[message.kind]
+        seconds = payload.get("timeout_seconds")
+        span = f" for {seconds:g} seconds" if isinstance(seconds, int | float) else ""
+        return [self.who(message.sender), (style, verb), *whom, ("plain", span), *_because(payload.get("reason"))]
 
     def _capabilities(self, message: Message) -> Line:
         payload = message.payload
@@ -186,6 +204,9 @@ class Narrator:
         if event.unconfirmed:
             line.append(("warn", f"; {event.unconfirmed} frames of ours may be lost"))
         return line
+
+    def withdrawn_by_another(self, by: str, number: int) -> Line:
+        return stamped(self.who(by), ("bad", f" cannot withdraw proposal {number} of another: it stays open"))
 
     def frame(self, frame: Frame, *, skipped: int = 0) -> Line:
         """A frame that is watched. ``skipped`` are those before it that came too fast to be shown."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mewstream.cli.terminal.arguments import Mistake
-from mewstream.client.events import Proposed
+from mewstream.client.events import Proposed, Requested
 
 MOST = 1000
 
@@ -31,6 +31,26 @@ class Proposals:
         if number is not None:
             self.open.pop(number, None)
         return number
+
+    def withdrawn(self, proposal: str, by: str) -> int | None:
+        """It waits no longer, if its proposer says so: not every gateway checks that (spec 3.3.1)."""
+        found = self._find(proposal)
+        return self.settle(proposal) if found is not None and found.sender == by else None
+
+    def number_of_another(self, proposal: str, than: str) -> int | None:
+        """The number of one that waits and is not this participant's."""
+        found = self._find(proposal)
+        return self._numbers[proposal] if found is not None and found.sender != than else None
+
+    def requested(self, request: Requested, proposal: str) -> None:
+        """Somebody asks for something and names a proposal. It is fulfilled where it was this that was proposed."""
+        found = self._find(proposal)
+        if found is not None and (found.method, found.params) == (request.method, request.params):
+            self.settle(proposal)
+
+    def _find(self, proposal: str) -> Proposed | None:
+        number = self._numbers.get(proposal)
+        return self.open.get(number) if number is not None else None
 
     def __getitem__(self, number: str) -> Proposed:
         found = self.open.get(int(number)) if number.isascii() and number.isdecimal() and len(number) < 20 else None

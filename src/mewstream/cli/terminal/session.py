@@ -134,18 +134,26 @@ class Session:
 
     async def narrate(self, news: Events) -> None:
         async for event in news:
-            line = self.narrator.line(event, number=self._number_of(event))
+            line = self._line(event)
             if line is not None:
                 self.show(line)
+
+    def _line(self, event: events.Event) -> Line | None:
+        if isinstance(event, events.ProposalWithdrawn):
+            number = self.proposals.number_of_another(event.proposal, than=event.by)
+            if number is not None:
+                return self.narrator.withdrawn_by_another(event.by, number)
+        return self.narrator.line(event, number=self._number_of(event))
 
     def _number_of(self, event: events.Event) -> int | None:
         match event:
             case events.Proposed(sender=sender) if sender != self.space.participant:
                 return self.proposals.add(event)
-            case events.ProposalWithdrawn(proposal=id) | events.ProposalDeclined(proposal=id):
+            case events.ProposalWithdrawn(proposal=id, by=by):
+                return self.proposals.withdrawn(id, by)
+            case events.ProposalDeclined(proposal=id):
                 return self.proposals.settle(id)
             case events.Requested(message=message) if message is not None:
-                # A request that is correlated to a proposal fulfils it.
                 for id in message.correlation_id:
-                    self.proposals.settle(id)
+                    self.proposals.requested(event, id)
         return None

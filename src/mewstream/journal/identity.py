@@ -1,0 +1,88 @@
+"""``journal.json``: which journal this is, and what one must understand to read it.
+
+It is made once: a journal that was made anew is another journal. ``features`` names what a reader must know of beyond
+the columns, so that an addition is refused by those who would misread it, and by nobody else (decision 26).
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgspec
+
+from mewstream.journal.errors import JournalError
+from mewstream.journal.schema import SCHEMA_VERSION
+
+IDENTITY_FILE = "journal.json"
+
+READERS_BY_REFERENCE = "readers-by-reference"
+"""A frame names the record that made its reader set (``readers_seq``), and does not repeat the set."""
+
+FEATURES = (READERS_BY_REFERENCE,)
+"""All that this version knows; what it writes uses all of them."""
+
+#: What version 1 had. Its readers check these alone, and then say that they are too old.
+_FIRST_FIELDS = ("id", "partitions", "created", "schema_version", "runs", "tag", "pruned")
+
+
+class Identity(msgspec.Struct):
+    """``pruned`` is, for each partition, the first offset that is still there."""
+
+    id: str
+    partitions: int
+    created: str
+    schema_version: int = SCHEMA_VERSION
+    runs: int = 0
+    tag: str = ""
+    """Of the latest run, by chance: a journal that was put back from a copy begins another history."""
+    pruned: dict[int, int] = {}
+    check: int = 0
+    """A checksum of all that is above."""
+    features: list[str] = []
+    sum: int = 0
+    """A checksum of everything."""
+
+    @property
+    def epoch(self) -> str:
+        """The name of the latest run: it names the journal too."""
+        return f"{self.id[:8]}-{self.runs}-{self.tag}"
+
+    def upgrade(self) -> bool:
+        """What is written from now on is of this version. False where all that was is already."""
+        features = sorted({*self.features, *FEATURES})
+        if (self.schema_version, self.features) == (SCHEMA_VERSION, features):
+            return False
+        self.schema_version, self.features = SCHEMA_VERSION, features
+        return True
+
+    def encode(self) -> bytes:
+        fields: dict[str, Any] = {**msgspec.structs.asdict(self), "check": 0, "sum": 0}
+        fields["check"] = _checksum({**{name: fields[name] for name in _FIRST_FIELDS}, "check": 0})
+        fields["sum"] = _checksum(fields)
+        return msgspec.json.encode(fields)
+
+
+def parse_identity(data: bytes, file: str) -> Identity:
+    """Raises :class:`JournalError` where this is damaged, or of a journal that this version must not touch."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+        identity = msgspec.convert(fields, Identity, str_keys=True)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as flaw:
+        raise JournalError(f"{file} cannot be read: {flaw}") from None
+    checked = "sum" if "sum" in fields else "check"  # version 1 had no other
+    if fields.get(checked) != _checksum({**fields, checked: 0}):
+        raise JournalError(f"{file} is damaged: its checksum is wrong. Put it back from a copy")
+    if identity.schema_version > SCHEMA_VERSION:
+        raise JournalError(
+            f"{file}: written by a newer mewstream (schema {identity.schema_version}, this reads up to "
+            f"{SCHEMA_VERSION}): update mewstream"
+        )
+    if unknown := sorted(set(identity.features) - set(FEATURES)):
+        named = ", ".join(unknown)
+        raise JournalError(f"{file}: written by a newer mewstream, which uses {named}: update mewstream")
+    return identity
+
+
+def _checksum(fields: dict[str, Any]) -> int:
+    return zlib.crc32(msgspec.json.encode(fields))

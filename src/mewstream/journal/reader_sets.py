@@ -1,0 +1,159 @@
+"""Whom frames were for. A reader set is written once, by the record that made it; a frame names the seq of that record.
+
+What is pruned takes such records along, while frames that remain still refer to them. So pruning leaves a file
+behind, ``readers-N.json``: the sets that were in force at offset N, where the partition begins now. No frame from there
+on can refer to any other set that is gone: it refers to the one in force at its own place.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import fs
+
+from mewstream.journal.errors import CorruptJournal, PositionGone
+from mewstream.journal.schema import Entry, decode
+from mewstream.journal.segments import read_file
+from mewstream.protocol.records import ReadGranted, ReadRevoked, Record, StreamEnded, StreamOpened
+
+if TYPE_CHECKING:
+    from mewstream.journal.reader import JournalReader
+
+#: So many names are remembered, in all sets together.
+MOST_NAMES = 200_000
+
+#: The records that make a reader set or end one, and those that stand where such a record was.
+_CHANGES = pa.array(["stream-opened", "read-granted", "read-revoked", "stream-ended", "erased"])
+
+Readers = tuple[str, ...]
+
+
+def set_made_by(record: Record) -> tuple[str, Readers] | None:
+    """The stream and the readers, where this record made a set."""
+    if isinstance(record, StreamOpened | ReadGranted | ReadRevoked) and record.authorized_readers is not None:
+        return record.stream_id, tuple(record.authorized_readers)
+    return None
+
+
+class SetsInForce(msgspec.Struct):
+    """The reader sets at one offset of a partition, by space and stream: the record that made each, and the readers."""
+
+    journal: str
+    offset: int
+    sets: dict[str, dict[str, tuple[int, Readers]]] = {}
+
+    @staticmethod
+    def file_name(offset: int) -> str:
+        return f"readers-{offset:020d}.json"
+
+    def encode(self) -> bytes:
+        body = msgspec.json.encode(self)
+        return b"%08x\n%b" % (zlib.crc32(body), body)
+
+    @classmethod
+    def parse(cls, data: bytes) -> SetsInForce:
+        """Raises :class:`ValueError` where this is no such file, or a damaged one."""
+        checksum, _, body = data.partition(b"\n")
+        if checksum != b"%08x" % zlib.crc32(body):
+            raise ValueError("its checksum is wrong")
+        try:
+            return msgspec.json.decode(body, type=cls)
+        except msgspec.MsgspecError as flaw:
+            raise ValueError(str(flaw)) from None
+
+    def apply(self, entry: Entry) -> None:
+        """Go on over one of the records that :func:`changes_in` gives."""
+        record = entry.record
+        streams = self.sets.setdefault(entry.space, {})
+        if (made := set_made_by(record)) is not None:
+            stream_id, readers = made
+            streams[stream_id] = record.seq, readers
+        elif isinstance(record, StreamOpened | StreamEnded):
+            streams.pop(record.stream_id, None)
+        elif not isinstance(record, ReadGranted):  # a tombstone: nothing of the space is left up to here
+            streams.clear()
+
+
+def changes_in(rows: pa.RecordBatch) -> Iterator[Entry]:
+    """The few records that :class:`SetsInForce` is a fold over."""
+    return decode(rows.filter(pc.is_in(rows.column("record"), _CHANGES)))
+
+
+def sets_files(directory: Path) -> Iterable[Path]:
+    return directory.glob("readers-*.json")
+
+
+class ReaderSets:
+    """Looks up the sets that frames refer to. May be asked by several threads."""
+
+    def __init__(self, filesystem: fs.FileSystem, reader: JournalReader) -> None:
+        self._fs = filesystem
+        self._reader = reader
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, str, int], Readers] = OrderedDict()
+        self._names = 0
+
+    def note(self, space: str, record: Record) -> None:
+        """Somebody comes by a record: the frames after it will refer to the set that it may have made."""
+        if (made := set_made_by(record)) is not None:
+            self._remember((space, made[0], record.seq), made[1])
+
+    def made_by(self, space: str, stream_id: str, seq: int) -> Readers:
+        """The readers of a stream that a record set. Raises :class:`CorruptJournal` where nobody knows."""
+        key = (space, stream_id, seq)
+        with self._lock:
+            readers = self._known.get(key)
+            if readers is not None:
+                self._known.move_to_end(key)
+                return readers
+        readers = self._find(*key)
+        self._remember(key, readers)
+        return readers
+
+    def _remember(self, key: tuple[str, str, int], readers: Readers) -> None:
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = readers
+                self._names += len(readers) + 1
+            while self._names > MOST_NAMES and len(self._known) > 1:
+                _, forgotten = self._known.popitem(last=False)
+                self._names -= len(forgotten) + 1
+
+    def _find(self, space: str, stream_id: str, seq: int) -> Readers:
+        try:
+            entry = next(self._reader.read(space, seq - 1, with_readers=False), None)
+        except PositionGone:
+            entry = None
+        if entry is not None and entry.record.seq == seq:
+            made = set_made_by(entry.record)
+            if made is not None and made[0] == stream_id:
+                return made[1]
+        return self._find_carried(space, stream_id, seq)
+
+    def _find_carried(self, space: str, stream_id: str, seq: int) -> Readers:
+        """What pruning has left behind."""
+        number = self._reader.partition_of(space)
+        directory = self._reader.directory(number)
+        what = f"the readers that seq {seq} of {space!r} set for {stream_id} are not known any more"
+        for _ in range(2):  # it may be pruned further between the two files
+            offset = self._reader.identity().pruned.get(number, 0)
+            file = f"{directory}/{SetsInForce.file_name(offset)}"
+            try:
+                carried = SetsInForce.parse(read_file(self._fs, file))
+            except FileNotFoundError:
+                continue
+            except ValueError as flaw:
+                raise CorruptJournal(file, offset, f"{what}: {flaw}") from None
+            made_at, readers = carried.sets.get(space, {}).get(stream_id, (0, ()))
+            if made_at == seq:
+                return readers
+            break
+        raise CorruptJournal(directory, offset, what)

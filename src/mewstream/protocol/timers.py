@@ -1,0 +1,48 @@
+"""What falls due in a space, and when. The earliest is known at once, however many there are."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+
+Timer = tuple[str, str, str]
+"""What falls due: (``expire``, stream, writer), (``start``, stream, ""), (``owner``, stream, ""),
+(``rejoin``, participant, ""), (``pause``, participant, "")."""
+
+
+class Timers(dict[Timer, int]):
+    """The time of each. Beside the dict there is a heap, which may hold times that are not valid any more: whoever asks
+    for the earliest takes those out."""
+
+    __slots__ = ("_heap",)
+
+    def __init__(self, timers: Mapping[Timer, int] | None = None) -> None:
+        super().__init__(timers or {})
+        self._build()
+
+    def __setitem__(self, timer: Timer, due: int) -> None:
+        super().__setitem__(timer, due)
+        heapq.heappush(self._heap, (due, timer))
+        # A timer that is set again and again leaves its old times behind.
+        if len(self._heap) > 2 * len(self) + 64:
+            self._build()
+
+    def earliest(self) -> tuple[int, Timer] | None:
+        """The time and the timer; of several that fall due together, the first by name."""
+        heap = self._heap
+        while heap and self.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
+
+    def _build(self) -> None:
+        self._heap = [(due, timer) for timer, due in self.items()]
+        heapq.heapify(self._heap)
+
+    def __copy__(self) -> Timers:
+        return Timers(self)
+
+    def __deepcopy__(self, memo: object) -> Timers:
+        return Timers(self)
+
+    def __reduce__(self) -> tuple[type[Timers], tuple[dict[Timer, int]]]:
+        return Timers, (dict(self),)

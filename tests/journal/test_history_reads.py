@@ -1,0 +1,598 @@
+"""What participants read of the past: in proportion to what they are told, beside the loop, and while they are here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import oracle
+import psutil
+import pytest
+from making import (
+    POSITIONS,
+    SPACE,
+    JournaledGateway,
+    QuickFiles,
+    journaled,
+    lively,
+    memory_directory,
+    open_journal,
+    position,
+    positioned_frame,
+    segment_files,
+    write,
+)
+
+from mewstream.gateway.history_reads import Lane
+from mewstream.journal import positions as positions_module
+from mewstream.journal.errors import CorruptJournal, PositionGone
+from mewstream.journal.local import LocalJournal
+from mewstream.journal.positions import SegmentSpaces
+from mewstream.journal.reader import JournalReader
+from mewstream.journal.retention import PrunePlan
+from mewstream.protocol.records import Frame, Record
+from support import Client, space_config
+
+QUICK = QuickFiles()
+CONFIG = space_config("ann", "bob", "cy", always_here=("pia", "quinn"))
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    with memory_directory() as directory:
+        yield directory
+
+
+# -- finding a place ------------------------------------------------------------------------------
+
+
+class Counted:
+    """A reader, and what it has read."""
+
+    def __init__(self, data: Path) -> None:
+        self.batches = self.bytes = 0
+        self.reader = JournalReader(data / "journal", on_read=self._count)
+
+    def _count(self, size: int) -> None:
+        self.batches += 1
+        self.bytes += size
+
+    def page(self, space: str, after: int, count: int = 50) -> list[int]:
+        """The seqs of one page."""
+        entries = self.reader.read(space, after)
+        found = [entry.record.seq for _, entry in zip(range(count), entries, strict=False)]
+        entries.close()  # type: ignore[attr-defined]
+        return found
+
+
+def frames(space: str, count: int, data: bytes = b"x" * 100) -> list[tuple[str, Record]]:
+    return [(space, Frame(seq, seq, None, "stream-1", "ann", seq, 2, 1, data)) for seq in range(1, count + 1)]
+
+
+def long_journal(data: Path, *, segments: int, spaces: int = 1, seal: bool = True) -> int:
+    """A journal of so many segments in one partition, in which spaces take turns; the records of each."""
+    journal = open_journal(data, segment_bytes=40_000, files=QUICK)
+    seq = 0
+    while len(journal.reader.segments(0)) < segments:
+        for number in range(spaces):
+            for _ in range(20):
+                record = Frame(seq + 1 + _, seq, None, "stream-1", "ann", seq + 1 + _, 2, 1, b"x" * 100)
+                journal.append(f"space-{number}", record)
+            journal.partitions[0].flush()
+        seq += 20
+    if seal:
+        for partition, name in journal.segments_to_seal():
+            partition.seal(name)
+    journal.close()
+    return seq
+
+
+@pytest.mark.parametrize("spaces", [1, 5])
+@pytest.mark.parametrize("seal", [False, True])
+def test_a_page_costs_the_same_however_long_the_log_is(memory: Path, spaces: int, seal: bool) -> None:
+    cost: dict[int, list[int]] = {}
+    for segments in (4, 40):
+        data = memory / f"{segments}"
+        last = long_journal(data, segments=segments, spaces=spaces, seal=seal)
+        counted = Counted(data)
+        places = (1, 2, last // 3, last // 2, last - 60, last - 1)
+        # Where segments do not say by themselves what is in them, they are read once.
+        for after in places if not seal else places[-1:]:
+            counted.page("space-0", after)
+        costs = []
+        for after in places:
+            before = counted.bytes
+            seqs = counted.page("space-0", after)
+            assert seqs == list(range(after + 1, min(after + 50, last) + 1))
+            costs.append(counted.bytes - before)
+        cost[segments] = costs
+        assert max(costs) < 60_000, "more than a page needs"
+    assert max(cost[40]) < 2 * max(cost[4])
+
+
+def test_the_first_page_reads_what_it_tells_and_no_more(memory: Path) -> None:
+    """Sealed segments say by themselves where the records of a space are; the open one is read once."""
+    last = long_journal(memory, segments=40)
+    counted = Counted(memory)
+    open_segment = segment_files(memory, suffix="arrow")[-1]
+    assert counted.page("space-0", 1)[0] == 2
+    assert counted.bytes < 60_000 + open_segment.stat().st_size
+    whole = sum(file.stat().st_size for file in segment_files(memory, suffix="arrow"))
+    assert counted.bytes < whole / 5
+    assert last > 1000
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged", "of another segment", "cut"])
+def test_a_file_of_positions_is_a_help_and_no_more(memory: Path, how: str) -> None:
+    last = long_journal(memory, segments=8, spaces=3)
+    files = sorted((memory / "journal/p0").glob("*.sealed.spaces"))
+    assert len(files) == 7
+    contents = [file.read_bytes() for file in files]
+    for file, content in zip(files, contents, strict=True):
+        if how == "missing":
+            file.unlink()
+        elif how == "damaged":
+            file.write_bytes(content.replace(b"space-1", b"space-7"))
+        elif how == "cut":
+            file.write_bytes(content[:-3])
+    if how == "of another segment":
+        files[2].write_bytes(contents[3])
+        # Its checksum is right: nobody can tell but by comparing. Whatever comes of it, nothing is passed over.
+        with contextlib.suppress(CorruptJournal, PositionGone):
+            found = [entry.record.seq for entry in JournalReader(memory / "journal").read("space-1")]
+            assert found == list(range(1, last + 1))
+        return
+    for space in ("space-0", "space-1", "space-2"):
+        for after in (0, 1, last // 2, last - 1):
+            found = [entry.record.seq for entry in JournalReader(memory / "journal").read(space, after)]
+            assert found == list(range(after + 1, last + 1))
+
+
+def test_times_are_found_without_reading_everything(memory: Path) -> None:
+    last = long_journal(memory, segments=40)
+    counted = Counted(memory)
+    counted.page("space-0", last - 1)
+    for micros in (1, 20, 500, last // 2, last):
+        before = counted.bytes
+        # All records of a round have the time at which it began.
+        expected = max(0, -(-micros // 20) * 20)
+        assert counted.reader.seq_before("space-0", micros) == min(expected, last)
+        assert counted.bytes - before < 60_000
+    assert counted.reader.seq_before("space-0", 0) == 0
+    assert counted.reader.seq_before("nobody", 10**15) == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_spaces_that_come_and_go(memory: Path, seed: int) -> None:
+    """Every position of every space, in segments of which many have nothing of it."""
+    scripts = {f"space-{number}": lively(60 + 40 * number, space=f"space-{number}", seed=seed) for number in range(4)}
+    journal = open_journal(memory, segment_bytes=12_000, files=QUICK)
+    for name in ("space-2", "space-0", "space-3", "space-1"):
+        made = scripts[name].records
+        write(journal, [(name, each) for each in made[: len(made) // 2]])
+    for partition, segment in journal.segments_to_seal():
+        partition.seal(segment)
+    for name in ("space-1", "space-3", "space-0", "space-2"):
+        made = scripts[name].records
+        write(journal, [(name, each) for each in made[len(made) // 2 :]])
+    reader = JournalReader(memory / "journal")
+    for name, script in scripts.items():
+        for after in range(0, len(script.records) + 1, 7):
+            assert [entry.record for entry in reader.read(name, after)] == script.records[after:]
+            ts = script.records[min(after, len(script.records) - 1)].ts
+            assert reader.seq_before(name, ts) == max((each.seq for each in script.records if each.ts < ts), default=0)
+    journal.close()
+
+
+def test_what_is_remembered_of_positions_is_bounded(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = long_journal(memory, segments=20, spaces=4)
+    monkeypatch.setattr(positions_module, "MOST_REMEMBERED", 50)
+    reader = JournalReader(memory / "journal")
+    for space in ("space-0", "space-3"):
+        assert [entry.record.seq for entry in reader.read(space)] == list(range(1, last + 1))
+    known = reader.positions(0)
+    assert known._size == sum(each.size for each in known._known.values())
+    assert known._size < 50 + 4 * 60
+
+
+def test_a_damaged_batch_is_told_where_it_matters_and_only_there(memory: Path) -> None:
+    last = long_journal(memory, segments=6, seal=False)
+    file = segment_files(memory, suffix="arrow")[3]
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    reader = JournalReader(memory / "journal")
+    assert [entry.record.seq for entry in reader.read("space-0", last - 30)] == list(range(last - 29, last + 1))
+    with pytest.raises(CorruptJournal, match="checksum"):
+        list(reader.read("space-0", 1))
+    assert reader.seq_before("space-0", 10**15) == last
+
+
+def test_a_damaged_end_is_not_taken_for_the_end(memory: Path) -> None:
+    last = long_journal(memory, segments=2, seal=False)
+    file = segment_files(memory, suffix="arrow")[-1]
+    content = bytearray(file.read_bytes())
+    content[-200] ^= 1
+    file.write_bytes(content)
+    for after in (0, last - 25, last - 1):
+        with pytest.raises(CorruptJournal):
+            list(JournalReader(memory / "journal").read("space-0", after))
+
+
+def test_old_segments_are_indexed_by_whoever_has_the_time(memory: Path) -> None:
+    long_journal(memory, segments=6, spaces=2)
+    for file in (memory / "journal/p0").glob("*.spaces"):
+        file.unlink()
+    journal = open_journal(memory, files=QUICK)
+    partition = journal.partitions[0]
+    names = partition.without_spaces()
+    assert len(names) == 5
+    for name in names:
+        partition.index_spaces(name)
+    assert partition.without_spaces() == []
+    journal.close()
+    written = [SegmentSpaces.parse(file.read_bytes()) for file in (memory / "journal/p0").glob("*.spaces")]
+    assert all(each.is_whole and each.batches for each in written)
+
+
+# -- lanes ----------------------------------------------------------------------------------------
+
+
+async def test_one_read_of_each_at_a_time_and_so_many_of_all() -> None:
+    lane = Lane(asyncio.get_running_loop(), 2, "test")
+    lock = threading.Lock()
+    running: dict[str, int] = {}
+    most: dict[str, int] = {}
+    order: list[tuple[str, int]] = []
+    gate = threading.Semaphore(0)
+
+    def task(who: str, number: int) -> int:
+        with lock:
+            running[who] = running.get(who, 0) + 1
+            most[who] = max(most.get(who, 0), running[who])
+            most["all"] = max(most.get("all", 0), sum(running.values()))
+            order.append((who, number))
+        gate.acquire()
+        with lock:
+            running[who] -= 1
+        if number == 3:
+            raise RuntimeError("one that fails")
+        return number
+
+    greedy = [asyncio.create_task(lane.run(("s", "eve"), lambda n=n: task("eve", n))) for n in range(8)]  # type: ignore[misc]
+    await asyncio.sleep(0.05)
+    modest = [asyncio.create_task(lane.run(("s", who), lambda w=who: task(w, 0))) for who in ("ann", "bob")]  # type: ignore[misc]
+    await asyncio.sleep(0.05)
+    greedy[6].cancel()
+    for _ in range(20):
+        gate.release()
+    results = await asyncio.gather(*greedy, *modest, return_exceptions=True)
+    assert [type(each).__name__ if isinstance(each, BaseException) else each for each in results] == [
+        *(0, 1, 2, "RuntimeError", 4, 5, "CancelledError", 7),
+        *(0, 0),
+    ]
+    assert most == {"eve": 1, "ann": 1, "bob": 1, "all": 2}
+    assert {who for who, _ in order[:3]} == {"eve", "ann", "bob"}, "others wait behind all of one's"
+    assert [number for who, number in order if who == "eve"] == [0, 1, 2, 3, 4, 5, 7]
+    assert lane._turns == {}
+    lane.close()
+
+
+# -- over HTTP ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[JournaledGateway]:
+    async with journaled(tmp_path, CONFIG) as made:
+        yield made
+
+
+async def polled(gateway: JournaledGateway, who: str, since: int | str = 0) -> tuple[int, Any]:
+    return await gateway.http("GET", f"/participants/{who}/messages", who, params={"since": since})
+
+
+async def texts(gateway: JournaledGateway, who: str, since: int | str = 0) -> list[str]:
+    status, answer = await polled(gateway, who, since)
+    assert status == 200, answer
+    return [each["payload"]["text"] for each in answer["messages"] if each["kind"] == "chat"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_nothing_from_before_the_first_join(gateway: JournaledGateway, restarted: bool) -> None:
+    ann = await gateway.join("ann", **POSITIONS)
+    await ann.send("chat", {"text": "before bob"})
+    await ann.settle()
+    at_first = {"epoch": ann.welcome["payload"]["epoch"], "seq": 1}
+    bob = await gateway.join("bob", **POSITIONS)
+    await ann.send("chat", {"text": "with bob"})
+    await ann.settle()
+    await bob.close()
+    await ann.receive("system/presence", event="leave")
+    await ann.send("chat", {"text": "while bob was away"})
+    await ann.settle()
+    if restarted:
+        await gateway.restart("kill")
+        ann = await gateway.join("ann", **POSITIONS)
+    bob = await gateway.join("bob", **POSITIONS)
+    for since in (0, 1, 2, "1970-01-01T00:00:00Z"):
+        assert await texts(gateway, "bob", since) == ["with bob", "while bob was away"], since
+    assert await texts(gateway, "ann", 0) == ["before bob", "with bob", "while bob was away"]
+    assert await texts(gateway, "pia", 0) == ["before bob", "with bob", "while bob was away"]
+    # Nor by coming back.
+    await bob.close()
+    bob = await gateway.join("bob", **POSITIONS, resume=at_first)
+    await bob.settle()
+    assert "before bob" not in json.dumps([each for each in bob.got if isinstance(each, dict)])
+    assert "with bob" in json.dumps([each for each in bob.got if isinstance(each, dict)])
+    await gateway.end("term")
+
+
+async def test_who_is_not_here_reads_nothing(gateway: JournaledGateway) -> None:
+    """Not who has never come, not who has left, not who was sent away; and who is expected back does."""
+    ann = await gateway.join("ann")
+
+    async def is_refused(who: str) -> None:
+        for since in (0, 1, "2020-01-01T00:00:00Z"):
+            status, answer = await polled(gateway, who, since)
+            assert (status, answer["payload"]["error"]) == (403, "unauthorized")
+            assert "join" in answer["payload"]["message"]
+
+    await is_refused("bob")
+    bob = await gateway.join("bob")
+    assert (await polled(gateway, "bob"))[0] == 200
+    await bob.close()
+    await ann.receive("system/presence", event="leave")
+    await is_refused("bob")
+    bob = await gateway.join("bob")
+    assert (await polled(gateway, "bob"))[0] == 200
+    await ann.send("space/kick", {"participant_id": "bob"})
+    await bob.closed()
+    await is_refused("bob")
+    # Who was here when the gateway ended is expected back.
+    await gateway.restart("kill")
+    assert (await polled(gateway, "ann"))[0] == 200
+    await gateway.end("term")
+
+
+async def test_sent_away_while_it_reads(tmp_path: Path) -> None:
+    """The answer is made for one who is here, and given to one who still is."""
+    async with journaled(tmp_path, CONFIG) as gateway:
+        ann, bob = [await gateway.join(each) for each in ("ann", "bob")]
+        stream = await ann.open_stream()
+        for _ in range(4):
+            await asyncio.gather(*(ann.frame(stream, "x" * 1000) for _ in range(1000)))
+            await ann.settle()
+        await bob.settle()
+        outcomes = set()
+        for _ in range(20):
+            reading = [asyncio.create_task(polled(gateway, "bob")) for _ in range(3)]
+            id = await ann.send("space/kick", {"participant_id": "bob"})
+            await ann.receive("space/kick", timeout=10)
+            told = json.dumps([id])
+            for task in reading:
+                status, answer = await task
+                outcomes.add(status)
+                if status == 403:
+                    assert "messages" not in answer, told
+            bob = await gateway.join("bob")
+        assert outcomes <= {200, 403}
+        assert 403 in outcomes
+        await gateway.end("term")
+
+
+async def history(gateway: JournaledGateway) -> dict[str, float]:
+    _, text = await gateway.http("GET", "/metrics")
+    return {
+        name: float(line.rsplit(" ", 1)[1])
+        for line in text.splitlines()
+        for name in ("batches", "bytes")
+        if line.startswith(f"mewstream_history_{name}_read_total ")
+    }
+
+
+async def long_log(gateway: JournaledGateway, frames: int) -> None:
+    ann = await gateway.join("ann", **POSITIONS)
+    stream = await ann.open_stream()
+    for start in range(0, frames, 2000):
+        await asyncio.gather(*(ann.frame(stream, random.randbytes(50).hex()) for _ in range(start, start + 2000)))
+        await ann.settle()
+        ann.got.clear()
+    await ann.close()
+
+
+async def test_a_page_of_a_long_log(tmp_path: Path) -> None:
+    """It reads about what it tells, and its memory is that of a page: by 40 at a time, a resume beside them, and
+    however often. The whole log was read for each page."""
+    config = space_config("ann", "bob", always_here=tuple(f"reader-{number}" for number in range(10)))
+    async with journaled(tmp_path, config, segment_bytes=1 << 20) as gateway:
+        bob = await gateway.join("bob", **POSITIONS)
+        await bob.settle()
+        await long_log(gateway, 60_000)
+        # Nothing in memory: all of it comes from the journal. Sealed by a quiet gateway, within a second.
+        was = position(bob)
+        await gateway.restart("term")
+        async with asyncio.timeout(30):
+            while not is_sealed(gateway.data):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        whole = sum(file.stat().st_size for file in gateway.data.rglob("*.arrow"))
+        assert whole > 3 << 20
+        # The open segment does not say by itself what is in it: it is read once.
+        assert (await polled(gateway, "reader-0", 59_000))[0] == 200
+        status, first = await polled(gateway, "reader-0", 1)
+        assert status == 200
+        process = psutil.Process(gateway.pid)
+        before, memory = await history(gateway), process.memory_info().rss
+        costs = []
+        for number in range(10):
+            start = await history(gateway)
+            status, answer = await polled(gateway, f"reader-{number}", 1 + number * 5000)
+            assert status == 200
+            assert len(answer["messages"]) > 900
+            end = await history(gateway)
+            costs.append((end["batches"] - start["batches"], end["bytes"] - start["bytes"]))
+        # A page of 1000 lies in one batch, or two: each is 16,384 rows at most.
+        assert max(batches for batches, _ in costs) <= 3, costs
+        assert max(size for _, size in costs) < whole / 4, costs
+
+        async def poll_forever(who: str) -> None:
+            while True:
+                await polled(gateway, who, 1)
+
+        polling = [asyncio.create_task(poll_forever(f"reader-{number % 10}")) for number in range(40)]
+        await asyncio.sleep(0.5)
+        late = {**was, "seq": 60_000 - 3000}
+        for _ in range(3):
+            bob = await gateway.join("bob", **POSITIONS, resume=late)
+            assert bob.welcome["payload"]["resume"]["recovered"], bob.welcome["payload"]["resume"]
+            await bob.settle()
+            got = sum(positioned_frame(each) is not None for each in bob.got)
+            assert got > 2900
+            await bob.close()
+        grown = process.memory_info().rss - memory
+        for task in polling:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*polling, return_exceptions=True)
+        assert grown < 150 << 20, f"{grown >> 20} MiB"
+        pages = (await history(gateway))["bytes"] - before["bytes"]
+        assert pages > 0
+        assert first["messages"][0]["seq"] > 1
+        await gateway.end("term")
+
+
+def is_sealed(data: Path) -> bool:
+    """All segments but the last of each partition."""
+    for partition in (data / "journal").glob("p*"):
+        names = {file.name.partition(".")[0] for file in partition.glob("*.index")}
+        if len(list(partition.glob("*.sealed.index"))) < len(names) - 1 or list(partition.glob("*.tmp")):
+            return False
+    return True
+
+
+async def test_pages_go_on_where_they_ended(gateway: JournaledGateway) -> None:
+    """Page by page it is everything once, from memory and from the journal."""
+    cy = await gateway.join("cy", **POSITIONS)
+    await cy.settle()
+    await long_log(gateway, 6_000)
+    for restarted in (False, True):
+        if restarted:
+            await gateway.restart("kill")
+        found: list[int] = []
+        since = 0
+        while True:
+            status, answer = await polled(gateway, "pia", since)
+            assert status == 200
+            found += [each["seq"] for each in answer["messages"]]
+            if answer["seq"] == since:
+                break
+            since = answer["seq"]
+        assert found == sorted(set(found))
+        rows = oracle.space_rows(gateway.data)
+        frames = [row["seq"] for row in rows if row["record"] == "frame"]
+        assert [seq for seq in found if seq in set(frames)] == frames
+        assert len(frames) == 6_000
+    await gateway.end("term")
+
+
+# -- what cannot be read --------------------------------------------------------------------------
+
+
+async def test_no_answer_names_a_path(tmp_path: Path) -> None:
+    """The journal is damaged: who asks is told that it is, and the operator where."""
+    async with journaled(tmp_path, CONFIG, segment_bytes=20_000) as gateway:
+        cy = await gateway.join("cy", **POSITIONS)
+        await cy.settle()
+        was = position(cy)
+        await long_log(gateway, 4_000)
+        await gateway.end("term")
+        number = next(int(row["partition"][1:]) for row in oracle.rows(gateway.data))
+        for file in segment_files(gateway.data, number, "arrow")[:-1]:
+            content = bytearray(file.read_bytes())
+            content[len(content) // 2] ^= 1
+            file.write_bytes(content)
+        gateway.start()
+        status, answer = await polled(gateway, "pia", 10)
+        assert (status, answer["payload"]["error"]) == (503, "journal_unavailable")
+        by_time = await polled(gateway, "pia", "2020-01-01T00:00:00Z")
+        cy = await gateway.join("cy", **POSITIONS, resume=was)
+        resumed = cy.welcome["payload"]["resume"]
+        assert resumed == {"recovered": False, "reason": "the journal could not be read"}
+        for told in (answer, by_time, resumed):
+            assert str(tmp_path) not in json.dumps(told)
+            assert ".arrow" not in json.dumps(told)
+            assert "/p" not in json.dumps(told)
+        assert ".arrow: offset" in gateway.log.read_text()
+        await gateway.end("term")
+
+
+async def test_what_was_pruned_is_told_without_a_path(tmp_path: Path) -> None:
+    async with journaled(tmp_path, CONFIG, segment_bytes=20_000) as gateway:
+        cy = await gateway.join("cy", **POSITIONS)
+        await cy.settle()
+        was = position(cy)
+        await long_log(gateway, 4_000)
+        await gateway.end("term")
+        begins_at = prune(gateway.data)
+        gateway.start()
+        status, answer = await polled(gateway, "pia", 10)
+        assert (status, answer["payload"]["error"]) == (400, "invalid_request")
+        assert "is not kept any more" in answer["payload"]["message"]
+        assert str(tmp_path) not in json.dumps(answer)
+        # From the beginning is from what there is.
+        status, answer = await polled(gateway, "pia", 0)
+        assert status == 200
+        assert answer["messages"][0]["seq"] > begins_at > 10
+        cy = await gateway.join("cy", **POSITIONS, resume=was)
+        reason = cy.welcome["payload"]["resume"]["reason"]
+        assert reason.startswith("the position is too old: seq ")
+        assert str(tmp_path) not in reason
+        await gateway.end("term")
+
+
+def prune(data: Path) -> int:
+    """Half of the segments of the partition that has any; where it begins now."""
+    journal = LocalJournal(data)
+    number = max(range(4), key=lambda each: journal.partitions[each].next_offset)
+    segments = journal.reader.segments(number)
+    gone = segments[: len(segments) // 2]
+    journal.prune(PrunePlan(segments=gone, begins_at={number: gone[-1].next_offset}))
+    journal.close()
+    return gone[-1].next_offset
+
+
+async def test_a_resume_that_nobody_waits_for(gateway: JournaledGateway) -> None:
+    """Connections that come, ask for much and go do not keep the next ones waiting."""
+    cy = await gateway.join("cy", **POSITIONS)
+    await cy.settle()
+    was = position(cy)
+    await cy.close()
+    await long_log(gateway, 8_000)
+    await gateway.restart("term")
+    gone: list[Client] = []
+    for _ in range(30):
+        client = await gateway.stranger()
+        join = {"type": "join", "participantId": "cy", "token": "token-of-cy", **POSITIONS, "resume": was}
+        await client.send_raw(json.dumps(join))
+        gone.append(client)
+    for client in gone:
+        client.connection.transport.abort()
+    cy = await gateway.join("cy", **POSITIONS, resume=was)
+    assert cy.welcome["payload"]["resume"]["recovered"], cy.welcome["payload"]["resume"]
+    await gateway.end("term")
+
+
+def test_there_is_a_space_to_read(memory: Path) -> None:
+    """Of no records at all."""
+    journal = open_journal(memory, files=QUICK)
+    assert list(JournalReader(memory / "journal").read(SPACE)) == []
+    assert list(JournalReader(memory / "journal").read(SPACE, 5)) == []
+    write(journal, frames(SPACE, 3))
+    assert [entry.record.seq for entry in JournalReader(memory / "journal").read(SPACE)] == [1, 2, 3]
+    assert list(JournalReader(memory / "journal").read(SPACE, 3)) == []
+    journal.close()

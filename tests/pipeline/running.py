@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psutil
 
-from mewstream.pipeline.asking import plain_rows, questions
 from mewstream.pipeline.tables import BY_NAME, PUBLIC
 from mewstream.pipeline.warehouse import open_warehouse
+from mewstream.query.asking import plain_rows, questions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,12 +14,12 @@ import pytest
 from journals import Play, append, lively, opened, prune_before, rows_of, seal_segments
 
 from mewstream.journal.errors import JournalError
-from mewstream.pipeline.asking import Questions
-from mewstream.pipeline.asof import NoSuchState, Point, state_in_journal, state_in_records, welcome
 from mewstream.protocol.fold import apply
 from mewstream.protocol.records import Frame
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
+from mewstream.query.asking import Questions
+from mewstream.query.asof import NoSuchState, Point, state_in_journal, state_in_records, welcome
 from support import Client, GatewayProcess, space_config
 
 PEOPLE = ("ann", "bob", "cy", "dee")

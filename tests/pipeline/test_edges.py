@@ -9,11 +9,11 @@ from journals import Play, opened
 from pyspark.sql import SparkSession
 from running import bring_up_to_date, rows, tables_of
 
-from mewstream.pipeline.asking import questions
-from mewstream.pipeline.spark_views import register_views
 from mewstream.pipeline.tables import PUBLIC, SHOWN
 from mewstream.pipeline.warehouse import open_warehouse
 from mewstream.protocol.records import Frame
+from mewstream.query.asking import questions
+from mewstream.query.with_spark import register_views
 
 
 def test_an_empty_journal(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ import pytest
 from committed import NOON, at, batch_of, commit, new_tables, seen
 from deltalake import DeltaTable
 
-from mewstream.pipeline.asking import questions
 from mewstream.pipeline.committing import Change, Tables
 from mewstream.pipeline.files import files_told, write_files
 from mewstream.pipeline.maintenance import COMPACT_EVERY, FAN_IN, SIZES, after_batch, before_batch, compact, retain
 from mewstream.pipeline.tables import FRAMES, PARTICIPANTS
 from mewstream.pipeline.warehouse import open_warehouse
+from mewstream.query.asking import questions
 
 DAY = timedelta(days=1)
 

@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from running import PipelineProcess, assert_same, bring_up_to_date, tables_of
 from s3_server import BUCKET, SECRET, environment, s3_server, with_environment
 
-from mewstream.pipeline.asking import questions
 from mewstream.pipeline.commits import newest_commit
 from mewstream.pipeline.erasing import erase_space
 from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.maintenance import FAN_IN, before_batch, compact
 from mewstream.pipeline.storage import store_at
 from mewstream.pipeline.warehouse import open_warehouse
+from mewstream.query.asking import questions
 
 WAREHOUSE = f"s3://{BUCKET}/some/warehouse"
 

@@ -15,9 +15,9 @@ import pytest
 from conftest import Sample
 from deltalake import DeltaTable
 
-from mewstream.pipeline.asking import questions
 from mewstream.pipeline.tables import SHOWN
 from mewstream.pipeline.warehouse import open_warehouse
+from mewstream.query.asking import questions
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
 NUMBERS = ("bigint", "int", "tinyint", "double")

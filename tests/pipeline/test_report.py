@@ -15,8 +15,8 @@ import plotly.graph_objects as go
 import pytest
 from warehouses import START, Rows, both, session, tables
 
-from mewstream.pipeline.report import Chosen, write_report
-from mewstream.pipeline.report.data import (
+from mewstream.query.report import Chosen, write_report
+from mewstream.query.report.data import (
     MOST_BUCKETS,
     MOST_ROWS,
     TOP_STREAMS,
@@ -25,8 +25,8 @@ from mewstream.pipeline.report.data import (
     Span,
     collect,
 )
-from mewstream.pipeline.report.look import lasting
-from mewstream.pipeline.report.page import page
+from mewstream.query.report.look import lasting
+from mewstream.query.report.page import page
 
 FIGURES = {
     *("activity", "timeline", "rates", "latency", "handoffs", "refusals-by-code", "refusals-over-time", "sessions"),

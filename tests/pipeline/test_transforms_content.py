@@ -12,13 +12,13 @@ from journals import POSITION_FORMAT, Play, frame_fields, write_journal
 from pyspark.sql import SparkSession
 from running import Found, bring_up_to_date, found
 
-from mewstream.pipeline.asking import questions
-from mewstream.pipeline.dialects import DUCKDB, SPARK, TRINO, Dialect, Type
-from mewstream.pipeline.spark_views import register_views
-from mewstream.pipeline.typed_views import sql_type, view_name
 from mewstream.pipeline.warehouse import open_warehouse
 from mewstream.protocol import kinds
 from mewstream.protocol.records import Frame
+from mewstream.query.asking import questions
+from mewstream.query.dialects import DUCKDB, SPARK, TRINO, Dialect, Type
+from mewstream.query.typed_views import sql_type, view_name
+from mewstream.query.with_spark import register_views
 
 LINES = {"id": "events/log", "mime_type": "application/x-ndjson", "schema": {"type": "object", "required": ["n"]}}
 PLAIN = {"id": "notes", "mime_type": "text/plain; charset=utf-8"}

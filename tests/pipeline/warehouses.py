@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from mewstream.pipeline.asking import Questions
 from mewstream.pipeline.column_types import arrow_type
 from mewstream.pipeline.tables import PUBLIC
+from mewstream.query.asking import Questions
 
 START = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 CODES = (

@@ -37,7 +37,7 @@ def audit(warehouse: str, spaces: tuple[str, ...], as_json: bool) -> None:
       mewstream audit --warehouse ./warehouse --space demo --json
     """
     with asking(warehouse, "reading the verdict") as asked:
-        from mewstream.pipeline.asking import plain
+        from mewstream.query.asking import plain
 
         refuse_unknown(asked, spaces, warehouse)
         chosen = "WHERE space IN (SELECT unnest($spaces))" if spaces else ""

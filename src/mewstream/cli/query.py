@@ -73,7 +73,7 @@ def query(warehouse: str, as_json: bool, limit: int, engine: str, sql: str | Non
 
 @contextlib.contextmanager
 def _with_duckdb(warehouse: str, sql: str) -> Iterator[Answer]:
-    from mewstream.pipeline.asking import plain_rows
+    from mewstream.query.asking import plain_rows
 
     with contextlib.ExitStack() as stack:
         asked = stack.enter_context(asking(warehouse, "asking"))
@@ -86,8 +86,8 @@ def _with_duckdb(warehouse: str, sql: str) -> Iterator[Answer]:
 def _with_spark(warehouse: str, sql: str) -> Iterator[Answer]:
     require_query()
     from mewstream.cli.spark import json_rows, session
-    from mewstream.pipeline.spark_views import ask, register_views
     from mewstream.pipeline.warehouse import open_warehouse
+    from mewstream.query.with_spark import ask, register_views
 
     opened = open_warehouse(warehouse)
     with working("starting Spark"), session() as spark:

@@ -45,7 +45,7 @@ def report(warehouse: str, out: Path, spaces: tuple[str, ...], since: int | None
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since is not before --until: nothing could be shown")
     with asking(warehouse, "drawing") as asked:
-        from mewstream.pipeline.report import Chosen, write_report
+        from mewstream.query.report import Chosen, write_report
 
         refuse_unknown(asked, spaces, warehouse)
         write_report(asked, out, Chosen(spaces=spaces, since=since, until=until))

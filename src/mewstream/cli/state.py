@@ -11,8 +11,8 @@ import msgspec
 from mewstream.cli.journal_output import listed, open_reader, spaces_in
 from mewstream.cli.output import print_table, quietly
 from mewstream.cli.values import moment
-from mewstream.pipeline.asof import NoSuchState, Point, state_in_journal, state_in_records, welcome
 from mewstream.protocol.times import rfc3339
+from mewstream.query.asof import NoSuchState, Point, state_in_journal, state_in_records, welcome
 
 if TYPE_CHECKING:
     from mewstream.protocol.state import SpaceState

@@ -34,9 +34,9 @@ def print_sql(warehouse: str, dialect: str, schema: str, catalog: str | None) ->
       mewstream warehouse sql --warehouse s3://bucket/warehouse --dialect trino --schema cats
     """
     with asking(warehouse, "reading the formats") as asked:
-        from mewstream.pipeline.dialects import DIALECTS
         from mewstream.pipeline.storage import store_at
         from mewstream.pipeline.tables import SHOWN
+        from mewstream.query.dialects import DIALECTS
 
         chosen, store = DIALECTS[dialect], store_at(warehouse)
         catalog = catalog or ("delta" if dialect == "trino" else None)

@@ -16,7 +16,7 @@ from mewstream.pipeline.errors import PipelineError
 from mewstream.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mewstream.pipeline.asking import Questions
+    from mewstream.query.asking import Questions
 
 warehouse_option = click.option(
     "--warehouse",
@@ -33,8 +33,8 @@ _PATIENCE = 2.0
 def asking(warehouse: str, what: str) -> Iterator[Questions]:
     """Questions to a warehouse as it is now. ``what`` is being done, for those who wait."""
     require_query()
-    from mewstream.pipeline.asking import questions
     from mewstream.pipeline.warehouse import open_warehouse
+    from mewstream.query.asking import questions
 
     with working(what), questions(open_warehouse(warehouse)) as opened:
         yield opened

@@ -27,7 +27,7 @@ from mewstream.pipeline.java import find_java
 from mewstream.protocol.errors import MewError
 
 if TYPE_CHECKING:
-    from mewstream.pipeline.asking import Questions
+    from mewstream.query.asking import Questions
 
 _MARKER = ".mewstream-demo"
 """In a directory of ours, which a later demo may empty."""
@@ -65,9 +65,9 @@ def demo(directory: Path) -> None:
     report = directory / "report.html"
     with _part(console, "2. The pipeline: tables of everything that flowed"):
         _run_pipeline(console, gateway.data, directory / "warehouse")
-    from mewstream.pipeline.asking import questions
-    from mewstream.pipeline.report import write_report
     from mewstream.pipeline.warehouse import open_warehouse
+    from mewstream.query.asking import questions
+    from mewstream.query.report import write_report
 
     with questions(open_warehouse(directory / "warehouse")) as asked:
         with _part(console, "3. The audit: was everything allowed?"):

@@ -12,9 +12,9 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from mewstream.pipeline.decoding import DECODES
 from mewstream.pipeline.sql import query
 from mewstream.pipeline.tables import CONTENT, QUARANTINE
-from mewstream.pipeline.typed_views import DECODES
 from mewstream.pipeline.validation import reasons_by
 
 _REASONS = next(column.type for column in QUARANTINE.columns if column.name == "reasons")

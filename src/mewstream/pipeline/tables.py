@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Grows with every change of a declaration: a warehouse of another version must be refreshed."""
 
 METRIC_WINDOW_SECONDS = 10

@@ -11,8 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from mewstream.pipeline.report.data import TOP_WRITERS, ReportData, Span
-from mewstream.pipeline.report.look import (
+from mewstream.query.report.data import TOP_WRITERS, ReportData, Span
+from mewstream.query.report.look import (
     BAD,
     GOOD,
     OTHERS,

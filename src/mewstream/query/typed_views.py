@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from mewstream.pipeline.dialects import Dialect, Type
+from mewstream.pipeline.decoding import DECODES
+from mewstream.query.dialects import Dialect, Type
 
 _SCALARS = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
 _COMBINED = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "$dynamicRef"})
@@ -21,18 +22,6 @@ _PLAIN = re.compile(r"[^a-z0-9]+")
 #: What every view begins with.
 _PLACE = ("space", "seq", "ts", "stream_id", "sender")
 
-#: How a format is decoded, from ``mime_type``: json, lines or text; null for what is opaque.
-DECODES = """
-    CASE
-        WHEN regexp_like(lower(mime_type), '^ *application/(x-)?(ndjson|jsonl|jsonlines) *(;.*)?$') THEN 'lines'
-        WHEN regexp_like(lower(mime_type), '^ *[^/;]*/([^;]*[+])?json *(;.*)?$') THEN 'json'
-        WHEN trim(coalesce(mime_type, '')) = '' AND schema_hash IS NOT NULL THEN 'json'
-        WHEN regexp_like(lower(mime_type), '^ *text/') AND (
-            NOT lower(mime_type) LIKE '%charset=%'
-            OR regexp_like(lower(mime_type), 'charset="?(utf-?8|us-ascii)"? *(;|$)')
-        ) THEN 'text'
-    END
-"""
 #: The distinct formats in the order in which they were announced, for :func:`typed_views`.
 FORMATS_QUERY = f"""
 SELECT format_id, mime_type, schema_hash, {DECODES} AS decodes, min(schema) AS schema
@@ -112,7 +101,7 @@ def columns_of(schema: Any) -> list[tuple[str, str | None, Type]]:
 
 
 def sql_type(schema: Any, root: Any = None, depth: int = 0) -> Type:
-    """The type that holds every value that a JSON Schema allows: see :mod:`mewstream.pipeline.dialects`."""
+    """The type that holds every value that a JSON Schema allows: see :mod:`mewstream.query.dialects`."""
     root = schema if root is None else root
     schema = _resolved(schema, root)
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:

@@ -1,6 +1,6 @@
 """The page: one HTML file with everything in it, that asks nobody for anything.
 
-Every text that came from a participant goes through :func:`~mewstream.pipeline.report.look.safe`. The page forbids
+Every text that came from a participant goes through :func:`~mewstream.query.report.look.safe`. The page forbids
 itself the network by its own Content-Security-Policy.
 """
 
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from mewstream.pipeline.report import figures
-from mewstream.pipeline.report.data import MOST_LISTED, TOP_PEOPLE, ReportData
-from mewstream.pipeline.report.look import Figure, amount, clock, lasting, safe, short, volume
-from mewstream.pipeline.report.timeline import timeline
+from mewstream.query.report import figures
+from mewstream.query.report.data import MOST_LISTED, TOP_PEOPLE, ReportData
+from mewstream.query.report.look import Figure, amount, clock, lasting, safe, short, volume
+from mewstream.query.report.timeline import timeline
 
 _PEN = 'fill="none" stroke="currentColor" stroke-linecap="round"'
 _TICK = f'<path d="M14 28l9 9 19-20" stroke-width="5" {_PEN}/>'
@@ -113,7 +113,7 @@ def page(data: ReportData, *, generated: int) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("mewstream.pipeline.report").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("mewstream.query.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _embedded(value: Any) -> str:

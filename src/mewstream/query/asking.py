@@ -12,11 +12,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from mewstream.pipeline.dialects import DUCKDB
 from mewstream.pipeline.errors import PipelineError
 from mewstream.pipeline.tables import SHOWN
-from mewstream.pipeline.typed_views import FORMATS_QUERY, TypedView, typed_views
 from mewstream.pipeline.warehouse import Warehouse
+from mewstream.query.dialects import DUCKDB
+from mewstream.query.typed_views import FORMATS_QUERY, TypedView, typed_views
 
 Rows = list[dict[str, Any]]
 TableOf = Callable[[str], Any]

@@ -6,10 +6,10 @@ import os
 import time
 from pathlib import Path
 
-from mewstream.pipeline.asking import Questions
-from mewstream.pipeline.report.choosing import Chosen
-from mewstream.pipeline.report.data import collect
-from mewstream.pipeline.report.page import page
+from mewstream.query.asking import Questions
+from mewstream.query.report.choosing import Chosen
+from mewstream.query.report.data import collect
+from mewstream.query.report.page import page
 
 __all__ = ["Chosen", "write_report"]
 

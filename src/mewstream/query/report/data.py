@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mewstream.pipeline.asking import Questions, Rows
-from mewstream.pipeline.report.choosing import Chosen, choose
+from mewstream.query.asking import Questions, Rows
+from mewstream.query.report.choosing import Chosen, choose
 
 TOP_STREAMS = 12
 """So many streams are shown by name; the others are summed up."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mewstream.pipeline.asking import Questions
-from mewstream.pipeline.dialects import DUCKDB
+from mewstream.query.asking import Questions
+from mewstream.query.dialects import DUCKDB
 
 #: When a row happened; for what lasts, its beginning and its end, which is null while it does.
 _MOMENTS = {

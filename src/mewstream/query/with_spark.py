@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from mewstream.pipeline.asking import questions
 from mewstream.pipeline.batch_writer import read_with_spark
-from mewstream.pipeline.dialects import SPARK
 from mewstream.pipeline.errors import PipelineError
 from mewstream.pipeline.tables import SHOWN, Table
 from mewstream.pipeline.warehouse import Warehouse
+from mewstream.query.asking import questions
+from mewstream.query.dialects import SPARK
 
 
 def register_views(spark: SparkSession, warehouse: Warehouse) -> list[str]:

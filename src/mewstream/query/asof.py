@@ -27,7 +27,7 @@ from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
 
 if TYPE_CHECKING:
-    from mewstream.pipeline.asking import Questions
+    from mewstream.query.asking import Questions
 
 #: Records that change nobody's presence or rights, and are by far the most.
 _FLOW = ("frame", "envelope", "refused", "frames-dropped")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from mewstream.pipeline.report.data import ReportData, Span
-from mewstream.pipeline.report.look import (
+from mewstream.query.report.data import ReportData, Span
+from mewstream.query.report.look import (
     BAD,
     COLOURS,
     OTHERS,

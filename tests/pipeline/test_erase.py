@@ -171,7 +171,10 @@ erasing.erase_space(new_tables({root!r}), {space!r})
 def test_killed_and_erased_again(tmp_path: Path, steps: int) -> None:
     tables = new_tables(tmp_path)
     for seq in range(3):
-        spaces = [{"space": each, "seq": seq, "offset": 2 * seq + at} for at, each in enumerate((SPACE, "other"))]
+        spaces = [
+            {"space": each, "seq": seq, "offset": 2 * seq + at, "epoch": "e", "record": "x"}
+            for at, each in enumerate((SPACE, "other"))
+        ]
         commit(tables, records=[*spaces], refusals=[*spaces], streams=[{**each, "is_open": True} for each in spaces])
     (tmp_path / REFRESH.name).mkdir()
     (tmp_path / REFRESH.name / "draft").write_text(SPACE)

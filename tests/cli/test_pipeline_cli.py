@@ -1,7 +1,8 @@
-"""``state``, ``pipeline run``, ``query``, ``audit``, ``report``: real processes, and Spark for none but the pipeline."""
+"""``state``, ``pipeline run``, ``query``, ``audit``, ``report``: real processes; Spark for the pipeline alone."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -11,10 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 from shell import MEWSTREAM, Done
 
-from mewstream.pipeline.tables import PUBLIC
+from mewstream.pipeline.tables import PUBLIC, SHOWN
 from mewstream.protocol.records import Frame
 from pipeline.journals import Play, frame_fields, lively, write_journal
 
@@ -199,15 +201,13 @@ def test_report_writes_a_page(made: Made, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_spark_answers_in_its_own_dialect(made: Made) -> None:
-    sql = "SELECT space, array_join(collect_list(record), '') IS NOT NULL AS listed, date FROM records GROUP BY space, date"
-    both = [
-        run("query", "--warehouse", made.warehouse, "--engine", engine, "--json", asked).out
-        for engine, asked in (
-            ("spark", sql),
-            ("duckdb", sql.replace("array_join(collect_list(record), '')", "list(record)")),
-        )
-    ]
-    assert sorted(both[0].splitlines()) == sorted(both[1].splitlines()) != []
+    sql = "SELECT space, {list} AS kinds, max(ts) AS newest FROM records GROUP BY space"
+    asked = {"spark": "array_sort(collect_set(record))", "duckdb": "list_sort(list(DISTINCT record))"}
+    spark, duck = (
+        run("query", "--warehouse", made.warehouse, "--engine", engine, "--json", sql.format(list=how)).out
+        for engine, how in asked.items()
+    )
+    assert sorted(spark.splitlines()) == sorted(duck.splitlines()) != []
 
 
 # -- what they cost -------------------------------------------------------------------------------
@@ -234,6 +234,67 @@ def test_asking_starts_no_jvm_and_takes_little(made: Made, tmp_path: Path) -> No
     assert cost("audit", *where, code=1) <= 2
     assert cost("state", *where, "--space", "sound") <= 2
     assert cost("report", *where, "--out", tmp_path / "report.html") <= 4
+
+
+@pytest.mark.spark
+def test_statements_for_other_engines(made: Made) -> None:
+    told = {
+        dialect: run("warehouse", "sql", "--warehouse", made.warehouse, "--dialect", dialect).out.split(";\n")[:-1]
+        for dialect in ("spark", "duckdb", "trino")
+    }
+    for dialect, statements in told.items():
+        for table in SHOWN:
+            assert any(str(made.warehouse / table.name) in each for each in statements), (dialect, table.name)
+        assert any("content_position" in each for each in statements), dialect
+    # DuckDB takes them, with a function in place of its extension, which must be downloaded.
+    files = "read_parquet(location || '/**/*.parquet', hive_partitioning = true)"
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE MACRO delta_scan(location) AS TABLE SELECT * FROM {files}")
+        for statement in told["duckdb"]:
+            table = re.search(r"delta_scan\('(.*)'\)", statement)
+            if statement not in ("INSTALL delta", "LOAD delta") and (
+                table is None or any(Path(table[1]).rglob("*.parquet"))
+            ):
+                connection.execute(statement)
+        found = connection.execute("SELECT count(*) FROM mewstream.content_position").fetchall()
+    sql = "SELECT count(*) AS n FROM content_position"
+    assert run("query", "--warehouse", made.warehouse, "--json", sql).json["n"] == found[0][0] > 0
+
+
+@pytest.mark.spark
+def test_a_report_of_a_part(made: Made, tmp_path: Path) -> None:
+    """A time in which nothing happened, one space, and everything."""
+    pages = {}
+    for name, chosen in (
+        ("nothing", ("--until", "2001-01-01")),
+        ("sound", ("--space", "sound")),
+        ("all", ("--since", "2001-01-01")),
+    ):
+        run("report", "--warehouse", made.warehouse, "--out", tmp_path / name, *chosen)
+        pages[name] = (tmp_path / name).read_text()
+    assert "Flawed: 1 finding" in pages["all"]
+    assert "Flawed" not in pages["sound"] and "Flawed" not in pages["nothing"]
+    assert 'id="timeline"' in pages["sound"] and 'id="timeline"' not in pages["nothing"]
+
+
+def test_what_takes_long_says_so_on_a_terminal() -> None:
+    code = """
+import time
+from mewstream.cli import warehouses
+warehouses._PATIENCE = 0.1
+with warehouses.working("counting sheep"):
+    time.sleep(1.5)
+"""
+    here, there = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=there)
+    os.close(there)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux says so when nobody has the other end any more
+        while piece := os.read(here, 65536):
+            shown += piece
+    os.close(here)
+    assert process.wait() == 0 and b"counting sheep: " in shown, shown
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).stderr == b""
 
 
 @pytest.mark.spark

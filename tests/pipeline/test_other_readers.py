@@ -125,7 +125,11 @@ def test_spark_with_the_jars_of_delta(sample: Sample, expected: Totals) -> None:
         f".selectExpr({', '.join(map(repr, sums(table.name, quote='`')))}).first())"
         for table in SHOWN
     )
-    code = f"{shown('Spark')}\ntold = {{}}\n{every}\nprint(told)"
+    sql = [sys.executable, "-m", "mewstream.cli.main", "warehouse", "sql", "--dialect", "spark", "--warehouse"]
+    statements = subprocess.run([*sql, str(sample.warehouse)], capture_output=True, text=True, check=True).stdout
+    register = "\n".join(f"spark.sql({each!r})" for each in statements.split(";\n")[:-1])
+    counted = "told['content_position'] = list(spark.sql('SELECT count(*) FROM mewstream.content_position').first())"
+    code = f"{shown('Spark')}\ntold = {{}}\n{every}\n{register}\n{counted}\nprint(told)"
     code = code.replace("config(map=delta)", "config(map={**delta, **quick})")
     quick: dict[str, Any] = {
         "spark.ui.enabled": "false",
@@ -133,4 +137,7 @@ def test_spark_with_the_jars_of_delta(sample: Sample, expected: Totals) -> None:
         "spark.databricks.delta.snapshotPartitions": "1",
     }
     found = run_shown(f"quick = {quick}\n{code}", sample.warehouse.parent)
-    assert_equal(eval(found), expected)  # what was printed a moment ago
+    told = eval(found)  # what was printed a moment ago
+    with questions(open_warehouse(sample.warehouse)) as asked:
+        assert asked.rows("SELECT count(*) AS n FROM content_position") == [{"n": told.pop("content_position")[0]}]
+    assert_equal(told, expected)

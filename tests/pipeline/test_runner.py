@@ -6,13 +6,14 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from journals import Play, append, lively, opened, prune_before, rows_of, write_journal
+from journals import Play, append, frame_fields, lively, opened, prune_before, rows_of, write_journal
 from pyspark.sql import SparkSession
-from running import PipelineProcess, assert_same, bring_up_to_date, tables_of
+from running import PipelineProcess, assert_same, bring_up_to_date, rows, tables_of
 
 from mewstream.journal.errors import PositionGone
 from mewstream.journal.reader import JournalReader
@@ -24,6 +25,7 @@ from mewstream.pipeline.storage import locked, store_at
 from mewstream.pipeline.tables import ALL, COMMITS
 from mewstream.pipeline.warehouse import open_warehouse
 from mewstream.protocol.errors import MewError
+from mewstream.protocol.records import Frame
 
 
 @pytest.fixture
@@ -187,6 +189,30 @@ class TestPosition:
         shutil.copytree(tmp_path / "older", data)
         with pytest.raises(PositionGone, match=r"lost its end .* give another --warehouse"):
             bring_up_to_date(spark, data, warehouse)
+
+
+class TestWhileItRuns:
+    def test_findings_are_told_once_and_old_rows_go(
+        self, spark: SparkSession, journal_of: Callable[..., Path], warehouse: Path
+    ) -> None:
+        play, told = Play(begin=True), []
+        stream = play.open("ann")
+        play.frame("ann", stream)
+        fault = play.plant(Frame, **frame_fields(play, stream, "cy"))
+        data = journal_of(play)
+
+        def tell(findings: list[dict[str, Any]]) -> bool:
+            told.extend((row["seq"], row["participant"]) for row in findings)
+            return True
+
+        bring_up_to_date(spark, data, warehouse, on_finding=tell)
+        assert told == [(fault, "cy")] and len(rows(warehouse, "frames")) == 2
+        # What is played happened years ago.
+        bring_up_to_date(spark, data, warehouse, on_finding=tell, retention={"*": timedelta(days=30)})
+        assert told == [(fault, "cy")]
+        assert rows(warehouse, "frames") == rows(warehouse, "records") == []
+        assert [row.is_open for row in rows(warehouse, "streams")] == [True]
+        assert rows(warehouse, "commits")[-1].operation == "retain"
 
 
 class TestStopping:

@@ -58,7 +58,7 @@ def test_everything_but_spark(store: str) -> None:
 def test_a_bucket_that_is_not_there_is_one_line(store: str) -> None:
     with pytest.raises(WarehouseError) as refused:
         open_warehouse("s3://nowhere/warehouse")
-    assert "\n" not in str(refused.value)
+    assert str(refused.value).isprintable()
     assert str(refused.value).startswith("s3://nowhere/warehouse: ")
     assert SECRET not in str(refused.value)
 

@@ -8,6 +8,7 @@ the same time Delta lets one, whoever comes first.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -33,6 +34,7 @@ from mewstream.pipeline.tables import Layer, Table
 APPLICATION = "mewstream-pipeline"
 _KEY = "mewstream"
 _LONGEST = 500
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 #: Expired commits are looked for now and then, and not after each one: that takes longer the more there are.
 _AFTERWARDS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
@@ -192,4 +194,5 @@ def told(store: Store) -> Iterator[None]:
 
 
 def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:_LONGEST]
+    """Without the colours that delta-rs gives its errors."""
+    return " ".join(_COLOUR.sub("", str(error)).split())[:_LONGEST]

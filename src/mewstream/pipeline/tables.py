@@ -653,7 +653,8 @@ This page is generated from `src/mewstream/pipeline/tables.py` by `make docs`; a
 
 `mewstream pipeline run` makes these tables from a journal, `mewstream query` knows each by its name. Bronze is what was
 recorded, silver are typed facts, gold is what people ask for. Times are UTC. Each table is a Delta table in the
-directory of its name, and any engine that reads Delta Lake reads it: see [the pipeline](pipeline.md#the-tables-in-other-engines).
+directory of its name, and any engine that reads Delta Lake
+[reads it](pipeline.md#the-tables-in-other-engines).
 """
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,27 @@ def test_spaces_can_be_chosen(tmp_path: Path) -> None:
     assert "<h1>Space lobby</h1>" in one and "arena" not in one.replace(_plotly_in(one), "")
 
 
+def test_a_part_of_the_time(tmp_path: Path) -> None:
+    rows = both(session(seed=3, seconds=60, findings=30), session(seed=2, space="lobby", people=("zoe", "yan")))
+    since, until = START + timedelta(seconds=20), START + timedelta(seconds=40)
+    micros = {"since": round(since.timestamp() * 1e6), "until": round(until.timestamp() * 1e6)}
+
+    def within(name: str) -> list[dict[str, Any]]:
+        return [row for row in rows[name] if row["space"] == "arena" and since <= row["ts"] < until]
+
+    data = collected(rows, spaces=("arena",), **micros)
+    frames = within("frames")
+    assert 0 < len(frames) < len(rows["frames"])
+    assert data.totals["frames"] == sum(each["frames"] for each in data.rates) == len(frames)
+    assert data.totals["bytes"] == sum(row["size"] for row in frames)
+    assert data.totals["refusals"] == sum(row["count"] for row in within("refusals"))
+    assert data.totals["findings"] == len(within("audit")) == 10
+    assert data.span is not None
+    assert micros["since"] // 1000 - data.span.step <= data.span.begin <= data.span.end <= micros["until"] // 1000
+    before = round((START - timedelta(days=1)).timestamp() * 1e6)
+    assert figures_in(written(rows, tmp_path / "none.html", until=before)) == {}
+
+
 # -- hostile, empty, many -------------------------------------------------------------------------
 
 
@@ -238,7 +260,7 @@ def test_templates_of_plotly_hold_no_name(tmp_path: Path) -> None:
 def test_empty_tables_say_so(tmp_path: Path) -> None:
     text = written({}, tmp_path / "report.html")
     assert figures_in(text) == {}
-    assert "An empty warehouse" in text and "Nothing to judge" in text
+    assert "Nothing to show" in text and "Nothing to judge" in text
     assert text.count('class="empty"') == 10
 
 

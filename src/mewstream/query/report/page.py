@@ -127,7 +127,7 @@ def _embedded(value: Any) -> str:
 
 def _heading(data: ReportData) -> str:
     if data.space_count == 0:
-        return "An empty warehouse"
+        return "Nothing to show"
     if data.space_count == 1:
         return f"Space {safe(data.spaces[0]['space'])}"
     names = ", ".join(safe(each["space"]) for each in data.spaces[:3])

@@ -12,8 +12,8 @@ from typing import Any
 import duckdb
 import polars
 import pytest
-from conftest import Sample
 from deltalake import DeltaTable
+from samples import Sample
 
 from mewstream.pipeline.tables import SHOWN
 from mewstream.pipeline.warehouse import open_warehouse

@@ -32,7 +32,7 @@ def erase(space: str, data: Path, warehouse: str, yes: bool) -> None:
     was erased. So versions of before cannot be read any more, and somebody who is reading just now may fail.
 
     Copies are not reached: exports, reports, the files of gateway_logging and output_log, backups. Should it be
-    interrupted, both are sound; erase again.
+    interrupted, neither gateway nor pipeline runs before it was erased again.
 
     \b
     Examples:

@@ -305,8 +305,8 @@ def erase_space(data: Path, space: str, yes: bool) -> None:
     it had never been.
 
     Copies are not reached: exports, the files of gateway_logging and output_log, backups; for the
-    tables of a pipeline there is `mewstream erase`. Should it be interrupted, the journal is sound;
-    erase again.
+    tables of a pipeline there is `mewstream erase`. Should it be interrupted, no gateway
+    starts before it was erased again.
 
     \b
     Examples:

@@ -26,6 +26,7 @@ from mewstream.gateway.pings import Pings
 from mewstream.gateway.recorder import JournalRecorder, NoRecorder
 from mewstream.gateway.space import Space
 from mewstream.gateway.websocket import WebSocketMember
+from mewstream.journal.erase import refuse_half_erased
 from mewstream.journal.local import LocalJournal
 from mewstream.protocol import frames, kinds
 from mewstream.protocol.errors import PeerError, Unauthorized, ValidationFailed
@@ -273,6 +274,7 @@ def _open_journal(config: GatewayConfig) -> tuple[LocalJournal | None, dict[str,
         synced_commits=settings.durability == "fsync",
     )
     try:
+        refuse_half_erased(journal.root)
         return journal, journal.recover()
     except BaseException:
         journal.close()

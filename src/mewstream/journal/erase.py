@@ -5,8 +5,8 @@ marked; in place of the space stands a hash, ``record`` and ``outcome`` are ``er
 is null. A reader sees an :class:`~mewstream.journal.schema.UnknownRecord` of a space that nobody
 serves. The space itself was never there: served again, it begins with ``seq`` 1.
 
-Whatever moment it is interrupted at, the journal is sound, and erasing again completes it:
-the snapshot without the space comes first, so that no start folds a log that is half erased.
+A file says that an erase is under way (``erasing.json``). Where it was interrupted no gateway starts, for what is left
+of the log cannot be folded; erasing again completes it, under the same hash.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from mewstream.journal.errors import JournalError
 from mewstream.journal.files import Files
 from mewstream.journal.listing import list_segments
 from mewstream.journal.local import LocalJournal, snapshot_files
@@ -32,9 +34,37 @@ from mewstream.journal.segments import Segment, SegmentName
 from mewstream.protocol.state import SpaceState
 
 ERASED = "erased"
+ERASING_FILE = "erasing.json"
 _LOCAL = fs.LocalFileSystem()
 _KEPT = frozenset({"offset", "seq", "epoch", "ts"})
 _MARKED = frozenset({"record", "outcome"})
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """An erase that is not complete."""
+
+    space: str
+    mark: str
+    """What stands for the space."""
+
+
+def begun_erase(root: Path) -> Begun | None:
+    """The erase that was interrupted in a journal; None where there is none."""
+    try:
+        return msgspec.json.decode((root / ERASING_FILE).read_bytes(), type=Begun)
+    except FileNotFoundError:
+        return None
+    except (msgspec.MsgspecError, OSError) as flaw:
+        raise JournalError(f"{root / ERASING_FILE} cannot be read: {flaw}") from None
+
+
+def refuse_half_erased(root: Path) -> None:
+    """Raise :class:`JournalError` where an erase was interrupted."""
+    if begun := begun_erase(root):
+        raise JournalError(
+            f"erasing space {begun.space!r} from {root} was interrupted: complete it with "
+            f"`mewstream journal erase --data {root.parent} --space {begun.space}`"
+        )
 
 
 @dataclass(slots=True)
@@ -50,10 +80,12 @@ class Survey:
     has_state: bool = False
     set_aside: list[Path] = field(default_factory=list)
     """Bytes of damaged batches that a start has kept: they may hold anything."""
+    begun: Begun | None = None
+    """An erase of it that was interrupted."""
 
     @property
     def is_empty(self) -> bool:
-        return not (self.records or self.has_state)
+        return not (self.records or self.has_state or self.begun)
 
 
 def erased_name(journal: str, space: str, first_offset: int, partitions: int) -> str:
@@ -79,9 +111,13 @@ def refuse_damaged(reader: JournalReader) -> None:
 
 
 def survey(journal: LocalJournal, space: str, states: dict[str, SpaceState]) -> Survey:
-    """Read everything that may hold a record of the space; a damaged batch raises."""
+    """Read everything that may hold a record of the space; a damaged batch raises, and an interrupted erase of another
+    space."""
     number = partition_of(space, len(journal.partitions))
-    found = Survey(space, number, has_state=space in states)
+    begun = begun_erase(journal.root)
+    if begun is not None and begun.space != space:
+        refuse_half_erased(journal.root)
+    found = Survey(space, number, has_state=space in states, begun=begun)
     for batch in journal.reader.batches(number, journal.identity.pruned.get(number, 0)):
         own = batch.rows.filter(pc.equal(batch.rows.column("space"), space))
         if own.num_rows:
@@ -113,6 +149,8 @@ def erase(
     if any(segment.name == active for segment in found.segments):
         partition.roll()
     mark = erased_name(journal.identity.id, space, found.first_offset, len(journal.partitions))
+    mark = found.begun.mark if found.begun else mark
+    files.replace(journal.root / ERASING_FILE, msgspec.json.encode(Begun(space, mark)))
     before = states.get(space)
     if before is not None:
         # What a fold over nothing but tombstones gives.
@@ -132,6 +170,8 @@ def erase(
         _erase_in(files, segment, space, mark)
         progress(segment)
     remove_strays(journal, number, files=files)
+    files.remove(journal.root / ERASING_FILE)
+    files.sync_directory(journal.root)
     return found
 
 

@@ -92,9 +92,9 @@ def test_readers_need_no_feature(sample: Sample) -> None:
 
 
 def shown(engine: str) -> str:
-    """The Python below the name of an engine."""
+    """The three lines of Python below the name of an engine."""
     found = re.search(rf"^{engine}:\n\n```python\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
-    assert found is not None, engine
+    assert found is not None and len(found[1].splitlines()) == 3, engine
     return found[1]
 
 
@@ -111,9 +111,7 @@ def plainly() -> dict[str, str]:
 @pytest.mark.parametrize("engine", ["DuckDB", "Polars", "pandas"])
 def test_what_the_document_shows(sample: Sample, expected: Totals, engine: str) -> None:
     size = 1 + numbers_of("frames").index("size")
-    code = shown(engine)
-    assert len(code.strip().splitlines()) == 3
-    printed = run_shown(code, sample.warehouse.parent)
+    printed = run_shown(shown(engine), sample.warehouse.parent)
     assert printed == f"({expected['frames'][0]}, {expected['frames'][size]:.0f})"
 
 
@@ -130,7 +128,7 @@ def test_spark_with_the_jars_of_delta(sample: Sample, expected: Totals) -> None:
     register = "\n".join(f"spark.sql({each!r})" for each in statements.split(";\n")[:-1])
     counted = "told['content_position'] = list(spark.sql('SELECT count(*) FROM mewstream.content_position').first())"
     code = f"{shown('Spark')}\ntold = {{}}\n{every}\n{register}\n{counted}\nprint(told)"
-    code = code.replace("config(map=delta)", "config(map={**delta, **quick})")
+    code = code.replace("config(map={", "config(map={**quick, ")
     quick: dict[str, Any] = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "1",

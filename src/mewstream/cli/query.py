@@ -57,6 +57,7 @@ def query(warehouse: str, as_json: bool, limit: int, engine: str, sql: str | Non
       mewstream query --warehouse ./warehouse "SELECT code, sum(count) FROM refusals GROUP BY code"
       mewstream query --warehouse ./warehouse --json "SELECT * FROM handoffs" | jq .waited_ms
     """
+    require_query()
     sql = (sys.stdin.read() if sql == "-" else sql or "").strip().rstrip(";")
     if not sql or sql.lower().split() == ["show", "tables"]:
         with asking(warehouse, "looking for tables") as asked:
@@ -84,7 +85,6 @@ def _with_duckdb(warehouse: str, sql: str) -> Iterator[Answer]:
 
 @contextlib.contextmanager
 def _with_spark(warehouse: str, sql: str) -> Iterator[Answer]:
-    require_query()
     from mewstream.cli.spark import json_rows, session
     from mewstream.pipeline.warehouse import open_warehouse
     from mewstream.query.with_spark import ask, register_views

@@ -132,7 +132,7 @@ def test_a_dry_run_writes_nothing_and_needs_no_spark(journal: tuple[Path, Play],
 def test_the_pipeline_runs_quietly(made: Made) -> None:
     assert f"up to date: {made.records} new records in 1 batch," in made.first_run.out
     for line in made.first_run.err.splitlines():
-        assert re.fullmatch(r"mewstream: batch 1: \d+ records, \d+ records/s, lag 0, \d+ in all", line), line
+        assert re.fullmatch(r"mewstream: batch 1: \d+ records, \d+ records/s, lag 0, \d+ in all, 1 finding", line), line
 
 
 @pytest.mark.spark

@@ -205,4 +205,4 @@ def _in_words(done: Progress) -> str:
     return (
         f"{what} {done.batch}: {done.records} records, {done.records_per_second:.0f} records/s, lag {done.lag}, "
         f"{done.total} in all"
-    ) + (f", {done.findings} findings" if done.findings else "")
+    ) + (f", {done.findings} {'finding' if done.findings == 1 else 'findings'}" if done.findings else "")

@@ -101,11 +101,10 @@ class Questions:
             statements = self.connection.extract_statements(sql)
             if len(statements) != 1:
                 raise PipelineError(f"expected one statement, found {len(statements)}")
-            self.need_all_in(sql)
-            found = self.connection.sql(sql)
-            if found is None:
+            if statements[0].expected_result_type != [duckdb.ExpectedResultType.QUERY_RESULT]:
                 raise PipelineError("this gives no rows: expected a SELECT")
-            return found.to_arrow_reader(_ROWS_AT_ONCE)
+            self.need_all_in(sql)
+            return self.connection.sql(sql).to_arrow_reader(_ROWS_AT_ONCE)
 
     @contextlib.contextmanager
     def one_line_errors(self) -> Iterator[None]:

@@ -183,7 +183,7 @@ class Laboratory:
         size = sum(len(each.payload) for each in answers)
         cost = Cost(await self._spent() - seconds, self._journal() - journal, size)
         raw.got.clear()
-        return None if [each for each in answers if b'"kind":"system/error"' not in each.payload[:300]] else cost
+        return cost if all(_is_refusal(each) for each in answers) else None
 
     async def _settle(self, raw: RawSocket) -> list[Frame]:
         """Until all that was sent is recorded. A ping asks for that, and leaves no record of its own."""
@@ -201,6 +201,11 @@ class Laboratory:
     def _journal(self) -> int:
         files = (self._gateway.directory / "data" / "journal").rglob("*")
         return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _is_refusal(answer: Frame) -> bool:
+    """An invitation that is refused has an acknowledgement beside its error."""
+    return any(b'"kind":"%b"' % kind in answer.payload[:300] for kind in (b"system/error", b"space/invite-ack"))
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -15,6 +15,7 @@ from mewstream.protocol.envelope import Envelope, encode_json, parse_envelope
 from mewstream.protocol.errors import LimitExceeded, ValidationFailed
 from mewstream.protocol.fold import apply
 from mewstream.protocol.identifiers import flaw_in_participant_id, is_valid_alias
+from mewstream.protocol.records import Refused
 from mewstream.protocol.times import parse_rfc3339, rfc3339
 
 
@@ -86,7 +87,7 @@ class TestShape:
     def test_what_is_not_json_is_refused_even_where_nobody_looks(self, where: str, value: bytes) -> None:
         """What one participant sends must never be what makes another's parser fail."""
         with pytest.raises(ValidationFailed):
-            parse(b'{"kind":"x/y","%b":%b}' % (where.encode(), value))
+            relayed(parse(b'{"kind":"x/y","%b":%b}' % (where.encode(), value)))
 
     @pytest.mark.parametrize("key", ["kind", "id", "from", "ts", "protocol"])
     def test_long_texts_name_the_limit(self, key: str) -> None:
@@ -196,9 +197,9 @@ class TestRelay:
     @pytest.mark.parametrize("number", ["1e400", "-1e400", "9" * 5_000])
     def test_a_refused_number_is_named_and_correlated(self, number: str) -> None:
         message = b'{"id":"m1","kind":"x/y","payload":{"n":%b}}' % number.encode()
-        with pytest.raises(ValidationFailed, match="a number is out of range") as refused:
-            parse(message)
-        assert refused.value.envelope_id == "m1"
+        refused = Space("alice", capabilities={"alice": ["x/y"]}).raw("alice", message).one(Refused)
+        assert (refused.code, refused.details["field"], refused.id) == ("validation_error", "payload", "m1")
+        assert "a number in payload is out of range" in refused.message
 
     def test_whatever_is_relayed_the_sdk_can_decode(self) -> None:
         """The largest numbers there are, in a payload that nobody here looks into."""

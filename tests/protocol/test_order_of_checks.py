@@ -39,8 +39,9 @@ class TestOpening:
         "payload", [{"a": [0] * 2_047}, {"a": {str(n): [] for n in range(2_047)}}, {"a": ",[" * 9_000}]
     )
     def test_values_are_counted_and_not_commas(self, payload: dict[str, Any]) -> None:
-        assert Space("bob").send("bob", "stream/request", payload).error is None
-        outcome = Space("bob").send("bob", "stream/request", payload | {"b": [[]] * 2_048})
+        limits = {"stream_metadata_values": 2_048}
+        assert Space("bob", limits=limits).send("bob", "stream/request", payload).error is None
+        outcome = Space("bob", limits=limits).send("bob", "stream/request", payload | {"b": [[]] * 2_048})
         assert outcome.error == "limit_exceeded"
         assert outcome.one(Refused).details["limit"] == "stream_metadata_values"
 
@@ -123,7 +124,8 @@ class TestCapabilities:
     def test_what_is_given_is_judged_as_one_question(self) -> None:
         """Each of 200 patterns could take the whole budget of work: 200 times as long, were it not one for all."""
         names = [f"a{number}" for number in range(1_000)]
-        space = Space("bob", capabilities={"bob": ["space/invite", {"kind": "k", "payload": {"v": names}}]})
+        held = {"bob": ["space/invite", {"kind": "k", "payload": {"v": names}}]}
+        space = Space("bob", capabilities=held, policies={"invites": "held"})
         one = {"kind": "k", "payload": {"v": ["a999"] * 5}}
         assert space.send("bob", "space/invite", {"participant_id": "eve", "capabilities": [one]}).error is None
         many = {"participant_id": "mallory", "capabilities": [one] * 100}
@@ -162,9 +164,11 @@ class TestIndexes:
         assert space.state.standing == {}
 
     def test_closing_by_correlation(self) -> None:
-        space = Space("alice", "bob", capabilities={"bob": EVERYTHING})
+        # An id that is not remembered any more can be used by another.
+        space = Space("alice", "bob", capabilities={"bob": EVERYTHING}, limits={"remembered_ids": 1})
         for owner in ("alice", "bob"):
-            space.send(owner, "stream/request", {}, id="r1")
+            assert space.send(owner, "stream/request", {}, id="r1").error is None
+            space.send(owner, "chat", {"text": "one more"})
         opened = [message["id"] for _, message in space.messages if message["kind"] == "stream/open"]
         assert snapshot.load(snapshot.dump(space.state)) == space.state
         assert space.send("bob", "stream/close", correlation_id=["r1"]).one(StreamEnded).stream_id == "stream-2"

@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     readers_per_stream: int = 10_000
     stream_metadata_bytes: int = 64 << 10
     """The payload of a request or announcement: every later joiner gets it again."""
-    stream_metadata_values: int = 2_048
+    stream_metadata_values: int = 8_192
     """Values in it. Each takes far more memory than the two bytes that it may have in JSON."""
     welcome_bytes: int = 1 << 20
     """A welcome. Of what does not fit there, clients fetch page by page."""

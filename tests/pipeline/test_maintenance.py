@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -58,13 +60,15 @@ def commit_frames(tables: Tables, first: int, count: int) -> None:
 
 
 def counting(root: Path) -> float:
-    """CPU seconds of a count over the table, with opening it; the least of five."""
+    """CPU seconds of a count over the table, as somebody asks for it; the least of three."""
+    command = [sys.executable, "-m", "mewstream.cli.main", "query", "--warehouse", str(root)]
     taken = []
-    for _ in range(5):
-        began = time.process_time()
-        with questions(open_warehouse(root)) as asked:
-            asked.rows("SELECT count(*) FROM frames")
-        taken.append(time.process_time() - began)
+    for _ in range(3):
+        process = subprocess.Popen([*command, "SELECT count(*) FROM frames"], stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        taken.append(used.ru_utime + used.ru_stime)
     return min(taken)
 
 

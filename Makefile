@@ -61,9 +61,10 @@ bench-sdk: $(STAMP)
 	$(BIN)/python benchmarks/sdk_receive.py
 
 docs: $(STAMP)
-	$(BIN)/python -m mewstream.protocol.diagram docs/stream-states.md
+	$(BIN)/python docs/stream_states.py docs/stream-states.md
 	$(BIN)/python -m mewstream.pipeline.tables docs/tables.md
 	$(BIN)/python docs/modules.py docs/modules.md
+	$(BIN)/python docs/walks.py docs/architecture.md
 
 demo: $(STAMP)
 	$(BIN)/python -m mewstream.demo --dir demo

@@ -24,12 +24,12 @@ from math import comb
 from pathlib import Path
 from typing import NamedTuple
 
-from mewstream.bench.comparing import Measurement
+from mewstream.bench.comparison import Measurement
 from mewstream.bench.fanout import Fanout
-from mewstream.bench.forking import end_on_sigterm
-from mewstream.bench.process import need_files
 from mewstream.bench.rate import Rate
+from mewstream.bench.resource_usage import need_files
 from mewstream.bench.target import Spawned
+from mewstream.bench.workers import end_on_sigterm
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE_COMMIT = "2480705"

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from mewstream.bench.fanout import flow_figures
-from mewstream.bench.forking import FORK, end_on_sigterm, is_orphan
 from mewstream.bench.metrics import Figures
 from mewstream.bench.pattern import Pattern, PatternReader
-from mewstream.bench.process import need_files, own_cpu_seconds
 from mewstream.bench.readers import ReaderPool
-from mewstream.bench.sending import Sent
+from mewstream.bench.resource_usage import need_files, own_cpu_seconds
+from mewstream.bench.workers import FORK, end_on_sigterm, is_orphan
+from mewstream.bench.writers import Sent
 
 #: What our gateway writes at once to a connection under full load (`delivery.flush_bytes`).
 BATCH_BYTES = 64 << 10

@@ -24,15 +24,15 @@ import writer_check
 from bare_fanout import bare_fanout
 from flood import Flood
 
-from mewstream.bench.comparing import Comparison, Measurement, run_rounds
+from mewstream.bench.comparison import Comparison, Measurement, run_rounds
 from mewstream.bench.fanout import Fanout
-from mewstream.bench.forking import end_on_sigterm
 from mewstream.bench.idle import Idle
 from mewstream.bench.join import Join
 from mewstream.bench.metrics import Figures
-from mewstream.bench.process import need_files
 from mewstream.bench.rate import Rate
+from mewstream.bench.resource_usage import need_files
 from mewstream.bench.target import Spawned, our_gateway
+from mewstream.bench.workers import end_on_sigterm
 from mewstream.protocol.errors import MewError
 
 BASELINE = Spawned(
@@ -84,7 +84,7 @@ class Run:
             for part, each in joins.items():
                 _tell(name)(f"preparing {part}")
                 needs = msgspec.structs.replace(each.needs, unattended=_UNATTENDED)
-                storms[part] = stack.enter_context(each.begun(stack.enter_context(OURS.running(needs))))
+                storms[part] = stack.enter_context(each.prepared(stack.enter_context(OURS.running(needs))))
             rounds = []
             for number in range(self.rounds * _STORMS):
                 _tell(name)(f"storm {number + 1} of {self.rounds * _STORMS}, {len(storms)} times")

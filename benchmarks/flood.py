@@ -19,16 +19,16 @@ from multiprocessing.process import BaseProcess
 
 import msgspec
 
-from mewstream.bench.comparing import run_rounds
-from mewstream.bench.crowd import joined, settle
-from mewstream.bench.forking import FORK, end_on_sigterm, is_orphan
+from mewstream.bench.comparison import run_rounds
 from mewstream.bench.metrics import METRICS, Figures, Metric
 from mewstream.bench.pattern import Pattern
 from mewstream.bench.peer import Peer
-from mewstream.bench.process import resident_bytes
 from mewstream.bench.rate import steady
+from mewstream.bench.resource_usage import resident_bytes
 from mewstream.bench.roster import Needs
+from mewstream.bench.setup import joined, settle
 from mewstream.bench.target import Live, our_gateway
+from mewstream.bench.workers import FORK, end_on_sigterm, is_orphan
 from mewstream.protocol.errors import ConfigError
 from mewstream.protocol.policy import Delivery
 

@@ -30,8 +30,10 @@ from pyspark.sql import SparkSession
 from mewstream.pipeline.runner import DRIVER_MEMORY, Progress, Settings, run
 from mewstream.pipeline.session import spark_session
 from mewstream.pipeline.warehouse import open_warehouse
-from mewstream.protocol.fold import apply_block
-from mewstream.protocol.frame_rules import decide_run
+from mewstream.protocol import commands
+from mewstream.protocol.decide import decide
+from mewstream.protocol.fold import apply
+from mewstream.protocol.records import FrameBlock
 
 STREAMS = 50
 SPACES = 5
@@ -124,11 +126,11 @@ def write(data: Path, frames: int) -> None:
                 json.dumps({"x": number + each / 7, "label": f"player-{each}", "ts": now // 1000}).encode()
                 for each in range(RUN_OF_FRAMES)
             ]
-            block = decide_run(play.state, now, owner, stream, data_of_frames, 1)
-            assert block is not None
-            apply_block(play.state, block)
+            (block,) = decide(play.state, now, commands.SendFrames(owner, stream, data_of_frames, 1)).written
+            assert isinstance(block, FrameBlock)
+            apply(play.state, block)
             partition = journal.partition(play.space)
-            partition.extend(play.space, "play-1", block, sum(map(len, data_of_frames)))
+            partition.append(play.space, "play-1", block)
             if partition.pending_bytes > 1 << 20:
                 partition.flush()
         for partition in journal.partitions:

@@ -21,7 +21,6 @@ from mewstream.protocol import commands
 from mewstream.protocol.decide import decide
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import apply
-from mewstream.protocol.frame_rules import decide_frame
 from mewstream.protocol.state import SpaceState
 from support import space_config
 
@@ -55,7 +54,7 @@ def fill(data: Path, records: int) -> None:
     while state.seq < records:
         for _ in range(min(BATCH, records - state.seq)):
             stream = streams[state.seq % len(streams)]
-            for record in decide_frame(state, now, "server", stream, data_bytes, 1):
+            for record in decide(state, now, commands.SendFrame("server", stream, data_bytes, 1)).records:
                 journal.append("demo", record)
                 apply(state, record)
         partition.flush()

@@ -13,7 +13,6 @@ from mewstream.protocol import commands
 from mewstream.protocol.decide import decide
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import apply
-from mewstream.protocol.frame_rules import decide_frame
 from mewstream.protocol.records import Frame
 from mewstream.protocol.state import SpaceState
 
@@ -42,10 +41,10 @@ def space_with(writers: int) -> SpaceState:
 
 
 def nanoseconds_per_frame(state: SpaceState, writer: str) -> float:
-    data = b"x" * 100
+    command = commands.SendFrame(writer, "stream-1", b"x" * 100, 1)
     started = time.process_time_ns()
     for _ in range(FRAMES):
-        decide_frame(state, NOW, writer, "stream-1", data, 1)
+        decide(state, NOW, command)
     return (time.process_time_ns() - started) / FRAMES
 
 
@@ -54,7 +53,7 @@ def compare(few: int = 1, many: int = 10_000, rounds: int = 15) -> tuple[float, 
     small, large = space_with(few), space_with(many)
     last_of_small, last_of_large = f"p{few - 1}", f"p{many - 1}"
     for state, writer in ((small, last_of_small), (large, last_of_large)):
-        (record,) = decide_frame(state, NOW, writer, "stream-1", b"", 1)
+        (record,) = decide(state, NOW, commands.SendFrame(writer, "stream-1", b"", 1)).records
         assert isinstance(record, Frame)  # accepted, not refused
     gc.collect()
     gc.freeze()

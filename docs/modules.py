@@ -9,6 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "src" / "mewstream"
 LAYERS = {
     "protocol": "pure: no I/O, no asyncio",
+    "io": "what several layers ask of the operating system and the event loop",
     "journal": "the durable log",
     "gateway": "the server",
     "client": "the SDK",

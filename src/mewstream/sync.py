@@ -6,8 +6,9 @@
         for frame in space.subscribe("stream-1"):
             ...
 
-The same names, attributes and exceptions as in :mod:`mewstream.client`; calls wait instead of being
-awaited. The connection is served by a thread of its own, so that it lives while your code computes.
+It has the names, attributes and exceptions of :mod:`mewstream.client`; its functions block instead of being awaited,
+and have the same documentation. A thread of its own serves the connection, so that it stays alive while your code
+computes.
 """
 
 from __future__ import annotations
@@ -21,29 +22,44 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mewstream.client import connecting
-from mewstream.client import events as told
 from mewstream.client import space as client
 from mewstream.client.errors import ConnectionClosed, McpError, SubscriptionEnded
+from mewstream.client.events import Event, Proposed, Requested
 from mewstream.client.format import Format
 from mewstream.client.frame import Frame
+from mewstream.client.link import closed_here
 from mewstream.client.mcp import Handler
 from mewstream.client.messages import Message
+from mewstream.client.proposals import Proposal as AsyncProposal
 from mewstream.client.queue import OnSlow
 from mewstream.client.space import Invitation
 from mewstream.client.stream import Stream as AsyncStream
-from mewstream.client.subscription import Events as AsyncEvents
-from mewstream.client.subscription import Subscription as AsyncSubscription
+from mewstream.client.subscription import Feed as AsyncFeed
 from mewstream.client.view import Participants
+from mewstream.protocol.close_codes import NORMAL
 
 if TYPE_CHECKING:
     import ssl as ssl_module
     from types import TracebackType
+    from typing import Self
 
     from mewstream.client.backoff import Backoff
     from mewstream.client.joining import Token
-    from mewstream.client.proposals import Proposal as AsyncProposal
 
 T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+
+def _documented_as(original: type) -> Callable[[C], C]:
+    """Give the members of a class the documentation of those with the same name in ``original``."""
+
+    def document(twin: C) -> C:
+        for name, member in vars(twin).items():
+            if not name.startswith("_") and member.__doc__ is None:
+                member.__doc__ = getattr(original, name).__doc__
+        return twin
+
+    return document
 
 
 class _Loop:
@@ -60,7 +76,7 @@ class _Loop:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-            # Whoever still waits in another thread must not wait for ever.
+            # Nobody in another thread may be left waiting for ever.
             left = asyncio.all_tasks(self._loop)
             for task in left:
                 task.cancel()
@@ -70,19 +86,19 @@ class _Loop:
             self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Carry it out in the thread and wait. An interrupt cancels it."""
+        """Run a coroutine in the thread and wait for its result. An interrupt cancels it."""
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("this would wait for itself: in async code use mewstream.connect, not mewstream.sync")
         with self._lock:
             if self._is_stopping:
                 work.close()
-                raise _closed()
+                raise closed_here()
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except CancelledError:
-            raise _closed() from None
+            raise closed_here() from None
         except BaseException:
             future.cancel()
             raise
@@ -105,12 +121,9 @@ class _Loop:
         self._thread.join()
 
 
-def _closed() -> ConnectionClosed:
-    return ConnectionClosed("this space was closed here", code=1000)
-
-
+@_documented_as(AsyncStream)
 class Stream:
-    """See :class:`mewstream.client.stream.Stream`; everything that is known of it is an attribute here too."""
+    """A stream, as :class:`mewstream.client.stream.Stream`."""
 
     def __init__(self, loop: _Loop, stream: AsyncStream) -> None:
         self._loop = loop
@@ -242,7 +255,7 @@ class Stream:
 
 
 class Streams(Mapping[str, Stream]):
-    """The streams that are open, by id or alias."""
+    """The open streams, by id or alias."""
 
     def __init__(self, loop: _Loop, space: client.Space) -> None:
         self._loop = loop
@@ -261,9 +274,11 @@ class Streams(Mapping[str, Stream]):
         return repr(self._space.streams)
 
 
-class _Feed:
-    _loop: _Loop
-    _feed: AsyncSubscription | AsyncEvents
+@_documented_as(AsyncFeed)
+class _Feed(Iterator[T]):
+    def __init__(self, loop: _Loop, feed: AsyncFeed[Any, T]) -> None:
+        self._loop = loop
+        self._feed = feed
 
     @property
     def pending(self) -> int:
@@ -273,9 +288,25 @@ class _Feed:
     def dropped(self) -> int:
         return self._feed.dropped
 
+    def __next__(self) -> T:
+        try:
+            return self._loop.run(self._feed.receive())
+        except SubscriptionEnded:
+            raise StopIteration from None
+        except ConnectionClosed as error:
+            if error.code == NORMAL:
+                raise StopIteration from None
+            raise
+
+    def receive(self, timeout: float | None = None) -> T:
+        return self._loop.run(self._feed.receive(timeout))
+
     def close(self) -> None:
         with contextlib.suppress(ConnectionClosed):  # then it has ended
             self._loop.call(self._feed.close)
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -283,66 +314,17 @@ class _Feed:
         self.close()
 
 
-class Subscription(_Feed):
-    """Frames, by ``for``."""
-
-    def __init__(self, loop: _Loop, subscription: AsyncSubscription) -> None:
-        self._loop = loop
-        self._feed = self._frames = subscription
-
-    def __enter__(self) -> Subscription:
-        return self
-
-    def __iter__(self) -> Iterator[Frame]:
-        return self
-
-    def __next__(self) -> Frame:
-        try:
-            return self._loop.run(self._frames.receive())
-        except SubscriptionEnded:
-            raise StopIteration from None
-        except ConnectionClosed as error:
-            if error.code == 1000:
-                raise StopIteration from None
-            raise
-
-    def receive(self, timeout: float | None = None) -> Frame:
-        """The next frame. Raises :class:`RequestTimeout` when none comes in time, and
-        :class:`SubscriptionEnded` when none will."""
-        return self._loop.run(self._frames.receive(timeout))
+class Subscription(_Feed[Frame]):
+    """The frames of one stream, or of all, to iterate over with ``for``."""
 
 
-class Events(_Feed):
-    """Events, by ``for``."""
-
-    def __init__(self, loop: _Loop, events: AsyncEvents) -> None:
-        self._loop = loop
-        self._feed = self._events = events
-
-    def __enter__(self) -> Events:
-        return self
-
-    def __iter__(self) -> Iterator[told.Event]:
-        return self
-
-    def __next__(self) -> told.Event:
-        try:
-            return self._loop.run(self._events.receive())
-        except SubscriptionEnded:
-            raise StopIteration from None
-        except ConnectionClosed as error:
-            if error.code == 1000:
-                raise StopIteration from None
-            raise
-
-    def receive(self, timeout: float | None = None) -> told.Event:
-        """The next event. Raises :class:`RequestTimeout` when none comes in time, and
-        :class:`SubscriptionEnded` when none will."""
-        return self._loop.run(self._events.receive(timeout))
+class Events(_Feed[Event]):
+    """The events of a space, to iterate over with ``for``."""
 
 
+@_documented_as(AsyncProposal)
 class Proposal:
-    """See :class:`mewstream.client.proposals.Proposal`."""
+    """A proposal, as :class:`mewstream.client.proposals.Proposal`."""
 
     def __init__(self, loop: _Loop, proposal: AsyncProposal) -> None:
         self._loop = loop
@@ -360,8 +342,9 @@ class Proposal:
         self._loop.run(self._proposal.withdraw(reason=reason))
 
 
+@_documented_as(client.Space)
 class Space:
-    """See :class:`mewstream.client.space.Space`."""
+    """A space, as :class:`mewstream.client.space.Space`."""
 
     def __init__(self, loop: _Loop, space: client.Space) -> None:
         self._loop = loop
@@ -432,7 +415,7 @@ class Space:
             enforce_formats=enforce_formats,
             **fields,
         )
-        return Stream(self._loop, self._loop.run(opening._open()))
+        return Stream(self._loop, self._loop.run(opening.make()))
 
     def announce(
         self,
@@ -462,7 +445,7 @@ class Space:
             enforce_formats=enforce_formats,
             **fields,
         )
-        return Stream(self._loop, self._loop.run(opening._open()))
+        return Stream(self._loop, self._loop.run(opening.make()))
 
     def stream(self, name: str, *, timeout: float | None = None) -> Stream:
         return Stream(self._loop, self._loop.run(self._space.stream(name, timeout=timeout)))
@@ -512,15 +495,13 @@ class Space:
     def propose(self, method: str, params: Any = None, *, to: str | Sequence[str] | None = None) -> Proposal:
         return Proposal(self._loop, self._loop.run(self._space.propose(method, params, to=to)))
 
-    def fulfil(
-        self, proposal: told.Proposed, *, to: str | Sequence[str] | None = None, timeout: float | None = None
-    ) -> Any:
+    def fulfil(self, proposal: Proposed, *, to: str | Sequence[str] | None = None, timeout: float | None = None) -> Any:
         return self._loop.run(self._space.fulfil(proposal, to=to, timeout=timeout))
 
-    def reject(self, proposal: told.Proposed | str, *, reason: str | None = None) -> None:
+    def reject(self, proposal: Proposed | str, *, reason: str | None = None) -> None:
         self._loop.run(self._space.reject(proposal, reason=reason))
 
-    def respond(self, request: told.Requested, result: Any = None, *, error: McpError | None = None) -> None:
+    def respond(self, request: Requested, result: Any = None, *, error: McpError | None = None) -> None:
         self._loop.run(self._space.respond(request, result, error=error))
 
     def invite(self, participant: str, *, capabilities: Sequence[Any] | None = None) -> Invitation:
@@ -555,7 +536,7 @@ class Space:
         self._finish(self._space.drain)
 
     def close(self) -> None:
-        with contextlib.suppress(ConnectionClosed):  # another thread was quicker
+        with contextlib.suppress(ConnectionClosed):  # another thread has closed it
             self._finish(self._space.close)
 
     def _finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -588,7 +569,8 @@ def connect(
     connect_timeout: float = 10.0,
     request_timeout: float = client.REQUEST_SECONDS,
 ) -> Space:
-    """Join a space; see :func:`mewstream.connect`. Use it with ``with``, or call ``drain()`` at the end."""
+    """Join a space, with the options of :func:`mewstream.connect`. Returns the :class:`Space`: use it with ``with``,
+    or call ``drain()`` at the end. Raises what joining raises there."""
     joining = connecting.connect(
         url,
         space=space,

@@ -74,9 +74,15 @@ class TestEveryMeasurement:
     def test_storms_one_after_the_other(self) -> None:
         """Everyone has left before the next: each is like the first."""
         join = Join(participants=20, listeners=10, streams=5)
-        with our_gateway().running(join.needs) as live, join.begun(live) as storm:
+        with our_gateway().running(join.needs) as live, join.prepared(live) as storm:
             runs = [storm() for _ in range(3)]
         assert [run["presences"] for run in runs] == [20 * (1 + 10) + 20 * 19 / 2] * 3
+
+    def test_a_storm_in_waves(self) -> None:
+        """Everyone is told of the same joins, in several writes."""
+        options = ("--joiners", "20", "--waves", "4", "--listeners", "5", "--streams", "5")
+        (run,) = figures(bench("join", "--spawn", "--json", *options))["rounds"][0]
+        assert run["presences"] == 20 * (1 + 5) + 20 * 19 / 2
 
     def test_a_storm_among_bystanders(self) -> None:
         few = figures(bench("join", "--spawn", "--json", "--joiners", "3", "--streams", "1"))["medians"][0]

@@ -20,8 +20,8 @@ from person import JOIN, Person
 from plain_gateway import plain_gateway
 
 import mewstream
-from mewstream.cli.terminal.arguments import Mistake, last_word, quoted, values
-from mewstream.cli.terminal.commands import COMMANDS, understand
+from mewstream.cli.terminal.arguments import InvalidInput, last_word, quoted, values
+from mewstream.cli.terminal.commands import COMMANDS, parse_line
 from support import TIMEOUT, GatewayProcess, running_gateway, space_config, token_of
 
 EVERYONE = ("ann", "bob", "agent", "server", "two words")
@@ -626,7 +626,7 @@ class TestWords:
         ],
     )
     def test_lines_are_understood(self, line: str, expected: list[str | None]) -> None:
-        assert understand(line).values == expected
+        assert parse_line(line).values == expected
 
     @pytest.mark.parametrize(
         ("line", "hint"),
@@ -639,8 +639,8 @@ class TestWords:
         ],
     )
     def test_mistakes_say_what_was_expected(self, line: str, hint: str) -> None:
-        with pytest.raises(Mistake) as mistake:
-            understand(line)
+        with pytest.raises(InvalidInput) as mistake:
+            parse_line(line)
         assert hint in str(mistake.value)
 
     @pytest.mark.parametrize("name", ["plain", "two words", 'a "quoted" one', "'", "tab\there"])

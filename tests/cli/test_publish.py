@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from shell import MEWSTREAM, TIMEOUT, Shell, running
 
-from mewstream.cli.frames_in import Cutter
+from mewstream.cli.frame_splitter import FrameSplitter
 from mewstream.protocol.errors import ConfigError
 from support import Client, GatewayProcess, active_stream, joined, running_gateway, space_config
 
@@ -48,7 +48,7 @@ class TestCutting:
     )
     def test_any_pieces(self, cut: Any, content: bytes, expected: list[bytes]) -> None:
         for size in range(1, len(content) + 2):
-            cutter = Cutter(cut, 4, "input")
+            cutter = FrameSplitter(cut, 4, "input")
             pieces = [content[start : start + size] for start in range(0, len(content), size)]
             found = [frame for piece in pieces for frame in cutter.feed(piece)]
             assert [*found, *cutter.finish()] == expected, size
@@ -57,12 +57,12 @@ class TestCutting:
         ("cut", "content", "line"), [("lines", b"good\n\xff\n", 2), ("jsonl", b"1\n\n{oops}\n4", 3), ("jsonl", b"{", 1)]
     )
     def test_a_bad_line_is_named(self, cut: Any, content: bytes, line: int) -> None:
-        cutter = Cutter(cut, 4, "input")
+        cutter = FrameSplitter(cut, 4, "input")
         with pytest.raises(ConfigError, match=f"^input: line {line} is not"):
             [*cutter.feed(content), *cutter.finish()]
 
     def test_a_line_without_an_end(self) -> None:
-        cutter = Cutter("lines", 4, "input")
+        cutter = FrameSplitter("lines", 4, "input")
         assert list(cutter.feed(b"first\n")) == [b"first"]
         with pytest.raises(ConfigError, match="line 2 is longer than"):
             while True:

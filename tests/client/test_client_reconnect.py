@@ -244,7 +244,7 @@ async def test_requests_in_flight_are_answered_once(gateway: GatewayProcess) -> 
         seen, own = Recording(ann), Recording(bob)
         opening = []
         for number in range(60):
-            opening.append(asyncio.create_task(bob.open_stream(description=str(number))._open()))
+            opening.append(asyncio.create_task(bob.open_stream(description=str(number)).make()))
             if number % 15 == 10:
                 await asyncio.sleep(0)
                 wire.cut()
@@ -278,7 +278,7 @@ async def test_a_request_that_never_reached_the_gateway(gateway: GatewayProcess)
 async def test_requests_over_a_killed_gateway(journaled: GatewayProcess) -> None:
     async with enter(journaled, "ann") as ann, enter(journaled, "bob") as bob:
         bob.tool("double", lambda n: 2 * n)
-        asking = [asyncio.create_task(ann.open_stream(description=str(n))._open()) for n in range(20)]
+        asking = [asyncio.create_task(ann.open_stream(description=str(n)).make()) for n in range(20)]
         await asyncio.sleep(0)
         kill(journaled)
         more = [asyncio.create_task(ann.chat(str(n))) for n in range(5)]

@@ -17,20 +17,23 @@ from typing import Any
 
 import aiohttp
 import click
+import modules
 import msgspec
 import pytest
+import stream_states
+import yaml
 
 import mewstream
 from mewstream.cli.main import cli
 from mewstream.client.connection import Receiver
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import PROCESS_MANAGER_KEYS, GatewayConfig, load_config
 from mewstream.gateway.http import FEATURES
 from mewstream.gateway.metrics import Metrics
 from mewstream.journal.retention import Retention
 from mewstream.journal.schema import SCHEMA, SCHEMA_VERSION
 from mewstream.journal.settings import JournalSettings
-from mewstream.protocol import diagram, kinds, records
+from mewstream.protocol import kinds, records
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import PeerError
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from support import GatewayProcess
@@ -559,6 +562,18 @@ def test_operations_lists_every_setting_with_its_default(heading: str, settings:
     assert set(listed) - {"key", "---", "on_slow", *defaults} == set()
 
 
+def test_the_example_shows_every_setting_of_a_space_with_its_default() -> None:
+    """Those that are commented out: they become settings when a user removes the ``#``."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    (block,) = re.findall(r"^#mewstream:\n(?:#  .*\n)+", text, re.MULTILINE)
+    shown = yaml.safe_load(re.sub(r"^#", "", block, flags=re.MULTILINE))["mewstream"]
+    shown["policies"]["validate"] = "off" if shown["policies"]["validate"] is False else shown["policies"]["validate"]
+    assert shown == {
+        name: msgspec.to_builtins(settings())
+        for name, settings in {"limits": Limits, "policies": Policies, "delivery": Delivery}.items()
+    }
+
+
 def test_operations_lists_every_gateway_key_with_its_default() -> None:
     listed = {row[0]: row[1] for row in rows(section(read("docs/operations.md"), "The gateway"))}
     fields = {name: field.default for name, field in GatewayConfig.__dataclass_fields__.items()}
@@ -607,17 +622,12 @@ def test_architecture_names_files_that_exist() -> None:
 
 
 def test_the_list_of_modules_is_that_of_the_code() -> None:
-    path = ROOT / "docs" / "modules.py"
-    spec = importlib.util.spec_from_file_location("modules", path)
-    assert spec is not None and spec.loader is not None
-    modules = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(modules)
     assert read("docs/modules.md") == modules.document(), "stale: run `make docs`"
     assert "|  |" not in read("docs/modules.md"), "a module without a docstring"
 
 
 def test_the_states_of_a_stream_are_those_of_the_table() -> None:
-    assert read("docs/stream-states.md") == diagram.document(), "stale: run `make docs`"
+    assert read("docs/stream-states.md") == stream_states.document(), "stale: run `make docs`"
 
 
 # -- links lead somewhere -------------------------------------------------------------------------
@@ -647,6 +657,34 @@ def test_the_index_leads_to_every_document() -> None:
     index = read("docs/index.md")
     for file in (ROOT / "docs").glob("*.md"):
         assert file.name == "index.md" or f"({file.name})" in index, file.name
+
+
+def decisions_named_in(text: str) -> Iterator[int]:
+    """The numbers of "decision 7", "decisions 1 and 2", "decisions 1 to 9, 13 and 14", also across a line break."""
+    # The end of a line inside a comment or a docstring is not the end of the list.
+    text = re.sub(r"\s*\n\s*(?:#:?\s*)?", " ", text)
+    for listed in re.findall(r"\bdecisions? (\d+(?:(?:, and | and | to |, )\d+)*)", text, re.IGNORECASE):
+        for first, last in re.findall(r"(\d+)(?: to (\d+))?", listed):
+            yield from range(int(first), int(last or first) + 1)
+
+
+def test_every_decision_that_the_code_names_is_written_down() -> None:
+    numbers = [int(number) for number in re.findall(r"^## (\d+)\. ", read("docs/decisions.md"), re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    sources = [file for directory in ("src", "tests", "benchmarks", "docs") for file in (ROOT / directory).rglob("*.*")]
+    named = {
+        (number, file.relative_to(ROOT).as_posix())
+        for file in sources
+        if file.suffix in (".py", ".md")
+        for number in decisions_named_in(file.read_text(encoding="utf-8"))
+    }
+    assert len({number for number, _ in named}) > 20
+    assert {(number, file) for number, file in named if number not in numbers} == set()
+
+
+def test_every_decision_has_its_reason() -> None:
+    for decision in re.split(r"^## ", read("docs/decisions.md"), flags=re.MULTILINE)[1:]:
+        assert "\nWhy: " in decision, decision.splitlines()[0]
 
 
 @pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.name)

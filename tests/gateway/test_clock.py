@@ -200,8 +200,8 @@ class TestClocks:
         clock = SpaceClock(machine, 0)
         for _ in range(20):
             self.pass_time(times, 1, set_by=0.9)
-            machine.look()
-            assert clock.look() is None
+            machine.check()
+            assert clock.check() is None
         assert clock.now() == times["wall"]
 
     @pytest.mark.parametrize("jumps", [[-10], [10, -10], [-10, 4], [-10, 15], [100, -300, 50, 500]])
@@ -212,13 +212,13 @@ class TestClocks:
         shifted = 0
         for by in jumps:
             self.pass_time(times, 3, set_by=by)
-            jump = clock.look()
+            jump = clock.check()
             assert jump is not None
             assert jump.by == by * SECOND
             shifted += jump.shift
             assert clock.now() >= last + 3 * SECOND
             assert clock.now() == last + 3 * SECOND + jump.shift, "but for the shift it goes on as it was"
-            assert clock.look() is None
+            assert clock.check() is None
             last = clock.now()
         assert clock.ahead == clock.now() - times["wall"] >= 0
         assert clock.ahead == max(0, clock.ahead)
@@ -241,13 +241,13 @@ class TestClocks:
         machine = MachineClock()
         clock = SpaceClock(machine, 0)
         self.pass_time(times, 3600)
-        assert clock.look() is None
+        assert clock.check() is None
 
     def test_each_space_sees_each_jump_once(self, times: dict[str, int]) -> None:
         machine = MachineClock()
         one, other = SpaceClock(machine, 0), SpaceClock(machine, times["wall"] + 60 * SECOND)
         self.pass_time(times, 5, set_by=20)
-        assert one.look() == (20 * SECOND, 20 * SECOND)
-        assert other.look() == (20 * SECOND, 0), "it was ahead of the clock by more than that"
-        assert (one.look(), other.look()) == (None, None)
+        assert one.check() == (20 * SECOND, 20 * SECOND)
+        assert other.check() == (20 * SECOND, 0), "it was ahead of the clock by more than that"
+        assert (one.check(), other.check()) == (None, None)
         assert json.dumps([one.ahead, other.ahead]) == json.dumps([0, 40 * SECOND])

@@ -575,11 +575,17 @@ class TestAnswersThatWait:
 
     BOUND = 32 << 20
     PEOPLE = tuple(f"reader-{number}" for number in range(20))
+    LATE = "late"
 
     @pytest.fixture
-    def full(self) -> Iterator[GatewayProcess]:
-        settings = {"drain_seconds": 0, "unsent_http_bytes": self.BOUND}
-        with running_gateway(space_config("alice", always_here=self.PEOPLE, gateway=settings)) as gateway:
+    def bound(self) -> int:
+        return self.BOUND
+
+    @pytest.fixture
+    def full(self, bound: int) -> Iterator[GatewayProcess]:
+        settings = {"drain_seconds": 0, "unsent_http_bytes": bound}
+        people = (*self.PEOPLE, self.LATE)
+        with running_gateway(space_config("alice", always_here=people, gateway=settings)) as gateway:
             yield gateway
 
     async def fill(self, gateway: GatewayProcess) -> None:
@@ -609,10 +615,12 @@ class TestAnswersThatWait:
         assert status == 200, "whoever watches the gateway sees what is happening"
 
         async def is_full() -> bool:
-            status, answer = await full.http("GET", "/streams", "alice")
+            status, answer = await full.http("GET", f"/participants/{self.LATE}/messages", self.LATE)
             return status == 503 and answer["payload"]["limit"] == "unsent_http_bytes"
 
         await eventually(is_full)
+        for _ in range(20):
+            assert (await full.post(self.LATE, {"kind": "chat", "payload": {"text": "x"}}))[0] == 200
         most = max(most, process.memory_info().rss)
         # Twice: what is being made is there in pieces and as a whole. Without a bound it was half a gigabyte.
         assert most - before < 2 * self.BOUND + (64 << 20), f"{(most - before) >> 20} MiB"
@@ -620,11 +628,61 @@ class TestAnswersThatWait:
             raw.sock.close()
 
         async def has_room() -> bool:
-            return (await full.http("GET", "/streams", "alice"))[0] == 200
+            return (await full.http("GET", f"/participants/{self.LATE}/messages", self.LATE))[0] == 200
 
         await eventually(has_room)
         assert await metric(full, "mewstream_http_unsent_bytes") < 100_000
 
+    @pytest.mark.parametrize("bound", [64 << 20])
+    async def test_a_few_who_do_not_read_are_in_nobodys_way(self, full: GatewayProcess) -> None:
+        """Five of them took all the room there was, and everyone else was answered 503."""
+        await self.fill(full)
+        sockets = []
+        for participant in self.PEOPLE[:5] * 4:
+            raw = await HttpSocket.connected(full.port, receive_buffer=4096)
+            await raw.send(self.ask(participant))
+            sockets.append(raw)
+            assert (await full.post("alice", {"kind": "chat", "payload": {"text": "x"}}))[0] == 200
+        refused = await sockets[-1].read_head()
+        assert refused[0] == 429
+        assert await metric(full, "mewstream_http_unsent_bytes") < 48 << 20
+        for _ in range(20):
+            assert (await full.post("alice", {"kind": "chat", "payload": {"text": "x"}}))[0] == 200
+            assert (await full.http("GET", "/streams", "alice"))[0] == 200
+            assert (await full.http("GET", f"/participants/{self.LATE}/messages", self.LATE))[0] == 200
+        for raw in sockets:
+            raw.sock.close()
+
+    async def test_of_one_participant_a_share(self, full: GatewayProcess) -> None:
+        await self.fill(full)
+        first, second = [await HttpSocket.connected(full.port, receive_buffer=4096) for _ in range(2)]
+        await first.send(self.ask("reader-1"))
+        assert (await first.read_head())[0] == 200, "one is possible, however small the share is"
+        refused = await second.ask(self.ask("reader-1"))
+        assert (refused.status, refused.error, refused.headers["retry-after"]) == (429, "limit_exceeded", "1")
+        assert b"unsent_http_bytes" in refused.body
+        assert (await second.ask(chat("reader-1"))).status == 200, "what is small is not concerned"
+        assert (await second.ask(request("GET", "/streams", participant="reader-2"))).status == 200
+        first.sock.close()
+
+        async def has_room() -> bool:
+            return (await second.ask(self.ask("reader-1"))).status == 200
+
+        await eventually(has_room)
+        second.sock.close()
+
+    @pytest.mark.parametrize("bound", [65_536])
+    async def test_a_bound_below_one_large_answer(self, full: GatewayProcess) -> None:
+        """One at a time is possible, and in the way of nothing that is small."""
+        await self.fill(full)
+        raw = await HttpSocket.connected(full.port, receive_buffer=4096)
+        await raw.send(self.ask("reader-1"))
+        assert (await raw.read_head())[0] == 200
+        assert (await full.post("alice", {"kind": "chat", "payload": {"text": "x"}}))[0] == 200
+        assert (await full.http("GET", f"/participants/{self.LATE}/messages", self.LATE))[0] == 503
+        raw.sock.close()
+
+    @pytest.mark.parametrize("bound", [256 << 20])
     async def test_of_one_participant_a_few_at_a_time(self, full: GatewayProcess) -> None:
         await self.fill(full)
         sockets = [await HttpSocket.connected(full.port, receive_buffer=4096) for _ in range(5)]

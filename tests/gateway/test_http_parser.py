@@ -171,6 +171,8 @@ class TestChunks:
     @given(lines=st.lists(st.tuples(LINES, ENDS).map(b"".join), max_size=9), has_end=st.booleans())
     @example(lines=[b"3\r\n", b"abc\r\n", b"0\r\n", b"X: y\r\n"], has_end=True)
     @example(lines=[b"0\r\n", b"\n"], has_end=False)
+    @example(lines=[b"3", b"3 ;x\r\n"], has_end=False)
+    @example(lines=[b"3", b"3\r\n", b"3\t\r\n", b"\n", b"0\r\n"], has_end=False)
     def test_what_is_taken_h11_would_take_for_the_same(self, lines: list[bytes], has_end: bool) -> None:
         """We are stricter than a parser that many use, and never of another opinion."""
         data = b"".join(lines) + b"\r\n" * has_end + GET

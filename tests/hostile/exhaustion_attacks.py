@@ -229,6 +229,16 @@ async def posts_without_a_token(scene: Scene, scale: int) -> None:
 
 
 @attack(MUTE)
+async def frames_that_name_no_stream(scene: Scene, scale: int) -> None:
+    async with scene.joined(MUTE) as peer:
+        many = (ws_frame(TEXT, b"#") + ws_frame(TEXT, b"##")) * 500
+        for _ in range(20 * scale):
+            scene.sent += len(many)
+            await peer.raw.send(many)
+        await peer.settle()
+
+
+@attack(MUTE)
 async def schemas_of_somebody_who_may_open_nothing(scene: Scene, scale: int) -> None:
     """One of these, of 438 KB, took five seconds."""
     formats = [{"id": str(n), "schema": entangled(n, 350)} for n in range(16)]
@@ -433,9 +443,9 @@ async def reader_sets_that_are_told_again_and_again(scene: Scene, scale: int) ->
 
 @attack(ORDINARY)
 async def standing_grants_for_those_who_come(scene: Scene, scale: int) -> None:
-    """Thousands are named in each of many streams, and somebody joins again and again."""
+    """As many as may be are named in each of many streams, and somebody joins again and again."""
     async with scene.joined(ORDINARY) as peer:
-        streams = [await peer.open_stream(auto_grant=[f"nobody-{n}" for n in range(2_000)]) for _ in range(100)]
+        streams = [await peer.open_stream(auto_grant=[f"nobody-{n}" for n in range(128)]) for _ in range(250)]
         for number in range(20 * scale):
             async with scene.joined(ROSTER[number]):
                 pass

@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from mewstream.journal.files import Files
+from mewstream.journal.interface import Entry
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
 from mewstream.journal.rows import Rows
-from mewstream.journal.schema import Entry
 from mewstream.journal.segments import parse_index
 from mewstream.protocol import commands
 from mewstream.protocol.decide import decide
 from mewstream.protocol.envelope import parse_envelope
-from mewstream.protocol.fold import apply
+from mewstream.protocol.fold import apply, fold
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
@@ -330,6 +330,21 @@ def write(journal: LocalJournal, written: Iterable[Written], *, per_batch: int =
     for partition in journal.partitions:
         partition.flush()
     return done
+
+
+def write_with_snapshots(data: Path, script: Script, *at: int, **options: object) -> None:
+    """A journal of what a script has recorded, with snapshots after so many records, and its full segments sealed."""
+    journal = open_journal(data, files=QuickFiles(), **options)
+    place = 0
+    for end in (*at, len(script.records)):
+        write(journal, [(SPACE, record) for record in script.records[place:end]])
+        if end in at:
+            state = fold(SPACE, script.records[:end])
+            journal.write_snapshot(*journal.encode_snapshot(0, {SPACE: state}))
+        place = end
+    for partition, name in journal.segments_to_seal():
+        partition.seal(name)
+    journal.close()
 
 
 def abandon(journal: LocalJournal) -> None:

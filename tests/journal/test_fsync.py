@@ -17,18 +17,18 @@ import pytest
 from driven import Driven
 from making import SPACE, ForgetfulFiles, Script, abandon, lively, memory_directory, open_journal
 
-from mewstream.gateway import recorder as recorder_module
 from mewstream.gateway.clock import MachineClock
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import ParticipantConfig, SpaceConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Outbox, Parcel
-from mewstream.gateway.history import SpaceHistory
-from mewstream.gateway.history_reads import HistoryReads
+from mewstream.gateway.reference_logs import SpaceLogs
+from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
+from mewstream.journal import file_journal
 from mewstream.journal import partition as partition_module
 from mewstream.journal.errors import CorruptJournal
 from mewstream.journal.local import LocalJournal, read_snapshot
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import fold
@@ -224,11 +224,11 @@ def test_what_is_flushed_while_a_sync_is_under_way(tmp_path: Path) -> None:
 
 async def test_a_sync_fails_while_a_segment_is_rolled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames wait unsynced in a full segment when the next control message makes it roll."""
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.005)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.005)
     files = ForgetfulFiles()
     driven = Driven(tmp_path, files, segment_bytes=4000, flush_interval=60)
     # Sealing comes later, and beside the loop: the power may fail before it does.
-    driven.recorder.upkeep.seal = lambda: None  # type: ignore[method-assign]
+    driven.running.sealer.seal = lambda: None  # type: ignore[method-assign]
     script = Script().begin()
     partition = driven.journal.partitions[0]
     acknowledged = asyncio.Event()
@@ -326,7 +326,7 @@ async def test_sealing_and_snapshots_keep_what_was_acknowledged(tmp_path: Path, 
 async def test_a_sync_fails_once_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a failed sync leaves of the pages is unknown, and the next one says nothing: so all that it
     concerned is written again before anybody is told."""
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.005)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.005)
     wrong = []
     for at in range(1, 40):
         files = ForgetfulFiles()
@@ -411,7 +411,7 @@ class FakeMember:
 
     @property
     def bodies(self) -> str:
-        return b"\n".join(parcel.body for parcel in self.got).decode(errors="replace")
+        return b"\n".join(body for parcel in self.got for body in parcel.bodies).decode(errors="replace")
 
 
 def make_space(driven: Driven, *people: str) -> Space:
@@ -436,8 +436,8 @@ def make_space(driven: Driven, *people: str) -> Space:
         recorder=driven.recorder,
         recovered=driven.journal.recover().get(SPACE),
         metrics=driven.metrics.space(SPACE),
-        history=SpaceHistory(SPACE, None, None),
-        reads=HistoryReads(asyncio.get_running_loop()),
+        logs=SpaceLogs(SPACE, None, None),
+        threads=ReplayThreads(asyncio.get_running_loop()),
         mint_token=lambda participant: f"token-{participant}",
         connection_url="ws://x",
         work=FairQueue(asyncio.get_running_loop()),
@@ -491,9 +491,9 @@ async def test_nobody_is_told_before_the_disk_has_it(tmp_path: Path, settled: An
                     b'{"kind":"stream/%b-write","payload":{"stream_id":"stream-1","participant_id":"bob"}}' % what,
                 )
             case 2:
-                space.frame(members[1], b"#stream-1#from bob", 1)
+                space.frames(members[1], "stream-1", [b"from bob"], 1)
             case _:
-                space.frame(ann, b"#stream-1#%d" % number, 2)
+                space.frames(ann, "stream-1", [b"%d" % number], 2)
         if chance.random() < 0.4:
             await asyncio.sleep(chance.choice((0, 0, 0.001, 0.004)))
     say(space, "ann", b'{"id":"last","kind":"chat","payload":{"text":"x"}}')
@@ -503,7 +503,7 @@ async def test_nobody_is_told_before_the_disk_has_it(tmp_path: Path, settled: An
     for member in members:
         seqs = [parcel.seq for parcel in member.got]
         assert seqs == sorted(seqs), "something was overtaken"
-        mine = [parcel.seq for parcel in member.got if b'"system/welcome"' not in parcel.body]
+        mine = [parcel.seq for parcel in member.got if b'"system/welcome"' not in parcel.bodies[0]]
         assert len(mine) == len(set(mine)), "something was told twice"
     frames = [parcel.seq for parcel in ann.got if parcel.stream is not None]
     assert frames == [parcel.seq for parcel in members[1].got if parcel.stream is not None]
@@ -521,7 +521,7 @@ async def test_an_outbox_lets_nothing_overtake(settled: Any) -> None:
     done: list[int] = []
 
     def add(seq: int, stream: str | None) -> None:
-        outbox.add(Parcel(audience, 1, b"x", None, seq, stream))
+        outbox.add(Parcel(audience, 1, [b"x"], None, seq, stream))
 
     add(1, "s")
     outbox.flush()
@@ -553,7 +553,7 @@ async def test_an_outbox_lets_nothing_overtake(settled: Any) -> None:
 async def test_a_failing_sync_is_said_and_gone_over(
     tmp_path: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.05)
     files = ForgetfulFiles()
     driven = Driven(tmp_path, files, segment_bytes=10**6)
     space = make_space(driven, "ann", "bob", "cy")
@@ -571,7 +571,7 @@ async def test_a_failing_sync_is_said_and_gone_over(
     refused = say(space, "ann", b'{"id":"no","kind":"chat","payload":{"text":"refused"}}').records[-1]
     assert (refused.code, refused.http_status) == ("journal_unavailable", 503)  # type: ignore[attr-defined]
     assert ann.bodies.count("journal_unavailable") == 1
-    space.frame(ann, b"#stream-1#refused", 1)
+    space.frames(ann, "stream-1", [b"refused"], 1)
     assert ann.bodies.count("journal_unavailable") == 2
     refusal = space.join(FakeMember("cy"))
     assert refusal is not None
@@ -597,7 +597,7 @@ async def test_a_disk_that_stays_broken_is_reported_once(
     tmp_path: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A sync that fails again and again: one line when it begins, one when it is over."""
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.01)
     files = ForgetfulFiles()
     driven = Driven(tmp_path, files, segment_bytes=10**6)
     space = make_space(driven, "ann")
@@ -624,7 +624,7 @@ async def test_a_disk_that_stays_broken_is_reported_once(
 async def test_one_failure_in_several_partitions_is_reported_once(
     tmp_path: Path, settled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.05)
     files = ForgetfulFiles()
     _slow(files, 0.005)
     driven = Driven(tmp_path, files, partitions=4, segment_bytes=10**6)
@@ -662,12 +662,12 @@ async def test_a_snapshot_has_all_records_up_to_its_offset(tmp_path: Path, flush
     await asyncio.sleep(0)
     wrong = []
     for number in range(60):
-        space.frame(ann, b"#stream-1#%b" % bytes(100), 2)
+        space.frames(ann, "stream-1", [bytes(100)], 2)
         if number % 9 == 0:
             say(space, "ann", b'{"id":"r-%d","kind":"stream/request","payload":{}}' % number)
         if number % 5 == 0:
             await asyncio.sleep(0.002)
-    driven.recorder._flush(driven.recorder._lanes[0])
+    driven.flush()
     await asyncio.sleep(0.01)
     space.stop()
     driven.die()

@@ -37,7 +37,6 @@ from mewstream.protocol import commands
 from mewstream.protocol.decide import decide
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import apply
-from mewstream.protocol.frame_rules import decide_frame
 from mewstream.protocol.records import Frame
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import SECOND, parse_rfc3339, rfc3339
@@ -83,7 +82,7 @@ class Driver:
     def frame(self, space: str, sender: str, data: bytes, opcode: int = 1, stream: str = "stream-1") -> None:
         state = self.states[space]
         self.now += SECOND
-        for record in decide_frame(state, self.now, sender, stream, data, opcode):
+        for record in decide(state, self.now, commands.SendFrame(sender, stream, data, opcode)).records:
             self.journal.append(space, record)
             apply(state, record)
 

@@ -148,7 +148,7 @@ def test_one_look_alone_would_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
     whole = list_segments(LOCAL, directory)
     assert len(whole) > 4
     hidden = whole[2].name
-    real, seen = listing._counting, []
+    real, seen = listing._names_of, []
 
     def blinking(files: object) -> object:
         """As if that segment were sealed while the first listing was under way."""
@@ -156,7 +156,7 @@ def test_one_look_alone_would_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
         seen.append(names)
         return [name for name in names if name != hidden] if len(seen) == 1 else names
 
-    monkeypatch.setattr(listing, "_counting", blinking)
+    monkeypatch.setattr(listing, "_names_of", blinking)
     assert [segment for segment in list_once(LOCAL, directory) if segment.flaw is not None]
     seen.clear()
     assert list_segments(LOCAL, directory) == whole

@@ -265,7 +265,7 @@ def test_a_crash_while_it_is_pruned(memory: Path) -> None:
 
 
 def test_what_is_remembered_is_bounded(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_sets, "MOST_NAMES", 8)
+    monkeypatch.setattr(reader_sets, "MAX_CACHED_NAMES", 8)
     script = busy(3)
     journal = open_journal(memory, files=QUICK)
     write(journal, [(SPACE, each) for each in script.records])
@@ -476,7 +476,7 @@ def prune(data: Path) -> None:
 async def test_rows_that_would_not_fit_into_one_batch(tmp_path: Path) -> None:
     """A set times the frames of a batch made more than 2 GiB, and nothing could be recorded until a restart."""
     crowd = [f"{number:05d}-{'x' * 90}" for number in range(6000)]
-    limits = {"stream_metadata_bytes": 1_000_000, "message_bytes": 2_000_000, "readers_per_stream": 10_000}
+    limits = {"stream_metadata_bytes": 1_000_000, "stream_metadata_values": 10_000, "message_bytes": 2_000_000}
     config = space_config("ann", *crowd, mewstream={"limits": limits})
     async with journaled(tmp_path, config) as gateway:
         ann = await gateway.join("ann", **POSITIONS)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,24 +16,22 @@ from making import (
     QuickFiles,
     Script,
     abandon,
-    copy,
     entries,
     lively,
-    make_journal,
     memory_directory,
     open_journal,
     records,
     segment_files,
     write,
+    write_with_snapshots,
 )
 
-from mewstream.journal import listing
-from mewstream.journal.errors import JournalError, JournalInUse, PositionGone
+from mewstream.journal.errors import JournalError
 from mewstream.journal.files import Files
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
 from mewstream.journal.reader_sets import SetsInForce
-from mewstream.journal.retention import Retention, commit_consumer, consumers, plan_pruning
+from mewstream.journal.retention import Retention, plan_pruning
 from mewstream.protocol import snapshot
 from mewstream.protocol.fold import fold
 from mewstream.protocol.records import Record
@@ -239,20 +234,6 @@ def test_a_failed_seal_can_be_done_again(tmp_path: Path) -> None:
 # -- snapshots ------------------------------------------------------------------------------------
 
 
-def _with_snapshots(data: Path, script: Script, *at: int, **options: object) -> None:
-    journal = open_journal(data, files=QUICK, **options)
-    place = 0
-    for end in (*at, len(script.records)):
-        write(journal, [(SPACE, record) for record in script.records[place:end]])
-        if end in at:
-            state = fold(SPACE, script.records[:end])
-            journal.write_snapshot(*journal.encode_snapshot(0, {SPACE: state}))
-        place = end
-    for partition, name in journal.segments_to_seal():
-        partition.seal(name)
-    journal.close()
-
-
 def _recovered(data: Path) -> dict[str, object]:
     journal = open_journal(data, files=QUICK)
     try:
@@ -268,7 +249,7 @@ def test_the_state_is_the_fold_of_the_whole_log(tmp_path: Path, seed: int) -> No
     wrong = []
     for place in range(10, 150, 20):
         data = tmp_path / f"at-{place}"
-        _with_snapshots(data, script, place, segment_bytes=9000)
+        write_with_snapshots(data, script, place, segment_bytes=9000)
         [state] = _recovered(data).values()
         if state != script.state:
             fields = [name for name in _recorded(state) if getattr(state, name) != getattr(script.state, name)]
@@ -297,7 +278,7 @@ def _recorded(state: SpaceState) -> list[str]:
 
 def test_a_corrupt_snapshot_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = lively(100, pauses=False)
-    _with_snapshots(tmp_path, script, 30, 60, segment_bytes=9000)
+    write_with_snapshots(tmp_path, script, 30, 60, segment_bytes=9000)
     older, newest = sorted((tmp_path / "journal/p0").glob("snapshot-*.json"))
     for content in (b"", b"x", newest.read_bytes()[:-1], newest.read_bytes()[:9] + b"{}", b"00000000\n{}"):
         newest.write_bytes(content)
@@ -309,9 +290,9 @@ def test_a_corrupt_snapshot_is_passed_over(tmp_path: Path, caplog: pytest.LogCap
 
 
 def test_a_snapshot_of_another_journal_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    _with_snapshots(tmp_path / "a", lively(60, seed=1, pauses=False), 30)
+    write_with_snapshots(tmp_path / "a", lively(60, seed=1, pauses=False), 30)
     script = lively(60, seed=2, pauses=False)
-    _with_snapshots(tmp_path / "b", script)
+    write_with_snapshots(tmp_path / "b", script)
     [file] = (tmp_path / "a/journal/p0").glob("snapshot-*.json")
     (tmp_path / "b/journal/p0" / file.name).write_bytes(file.read_bytes())
     assert _recovered(tmp_path / "b") == _state_of(script.records)
@@ -328,7 +309,7 @@ def _cut_back(data: Path, batches: int) -> int:
 
 def test_a_snapshot_ahead_of_the_journal_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = lively(60, pauses=False)
-    _with_snapshots(tmp_path, script, len(script.records))
+    write_with_snapshots(tmp_path, script, len(script.records))
     left = _cut_back(tmp_path, 3)
     assert left < len(script.records)
     assert _recovered(tmp_path) == _state_of(script.records[:left])
@@ -338,7 +319,7 @@ def test_a_snapshot_ahead_of_the_journal_is_ignored(tmp_path: Path, caplog: pyte
 def test_a_snapshot_that_was_ahead_is_never_used_later(tmp_path: Path) -> None:
     """It describes records that did not survive: when the log has grown past its offset, it still does."""
     script = lively(60, pauses=False)
-    _with_snapshots(tmp_path, script, len(script.records))
+    write_with_snapshots(tmp_path, script, len(script.records))
     left = _cut_back(tmp_path, 3)
     journal = open_journal(tmp_path, files=QUICK)
     survived = Script(pauses=False)
@@ -355,7 +336,7 @@ def test_a_snapshot_that_was_ahead_is_never_used_later(tmp_path: Path) -> None:
 
 def test_a_snapshot_that_was_ahead_lets_nothing_be_pruned(tmp_path: Path) -> None:
     script = lively(120, pauses=False)
-    _with_snapshots(tmp_path, script, len(script.records), segment_bytes=SEGMENT)
+    write_with_snapshots(tmp_path, script, len(script.records), segment_bytes=SEGMENT)
     left = _cut_back(tmp_path, 1)
     journal = open_journal(tmp_path, files=QUICK, segment_bytes=SEGMENT)
     journal.prune(
@@ -368,7 +349,7 @@ def test_a_snapshot_that_was_ahead_lets_nothing_be_pruned(tmp_path: Path) -> Non
 def test_without_a_usable_snapshot_a_pruned_journal_is_refused(tmp_path: Path) -> None:
     """The state was pruned with the records: a start from the rest alone would be a wrong one."""
     script = lively(150, pauses=False)
-    _with_snapshots(tmp_path, script, 100, segment_bytes=SEGMENT)
+    write_with_snapshots(tmp_path, script, 100, segment_bytes=SEGMENT)
     journal = open_journal(tmp_path, files=QUICK)
     journal.prune(
         plan_pruning(journal.root, Retention(max_bytes=1), now=0, partitions=1, snapshots=journal.snapshot_offsets())
@@ -384,260 +365,6 @@ def test_without_a_usable_snapshot_a_pruned_journal_is_refused(tmp_path: Path) -
 
 def test_only_the_newest_snapshots_are_kept(tmp_path: Path) -> None:
     script = lively(120)
-    _with_snapshots(tmp_path, script, 20, 40, 60, 80)
+    write_with_snapshots(tmp_path, script, 20, 40, 60, 80)
     names = sorted(file.name for file in (tmp_path / "journal/p0").glob("snapshot-*"))
     assert names == [f"snapshot-{at:020d}.json" for at in (60, 80)]
-
-
-# -- retention ------------------------------------------------------------------------------------
-
-
-class Prunable:
-    def __init__(self, data: Path, *, snapshot_at: int | None = None) -> None:
-        self.script = lively(200, pauses=False)
-        self.made = self.script.records
-        _with_snapshots(data, self.script, *([snapshot_at] if snapshot_at else []), segment_bytes=SEGMENT)
-        self.journal = open_journal(data, files=QUICK, segment_bytes=SEGMENT)
-
-    def prune(self, retention: Retention, now: int = 0) -> tuple[int, list[str]]:
-        """The first offset that is left, and the alarms."""
-        plan = plan_pruning(
-            self.journal.root, retention, now=now, partitions=1, snapshots=self.journal.snapshot_offsets()
-        )
-        if plan.segments:
-            self.journal.prune(plan)
-        first = next(self.journal.reader.entries(0)).offset
-        assert self.journal.identity.pruned.get(0, 0) == first
-        assert [entry.record for entry in self.journal.reader.entries(0)] == self.made[first:]
-        return first, plan.alarms
-
-    @property
-    def segments(self) -> list[int]:
-        return [segment.name.first_offset for segment in self.journal.reader.segments(0)]
-
-
-@pytest.fixture
-def prunable(tmp_path: Path) -> Iterator[Prunable]:
-    made = Prunable(tmp_path, snapshot_at=100)
-    yield made
-    made.journal.close()
-
-
-def test_pruning_never_passes_the_snapshot(prunable: Prunable) -> None:
-    before = prunable.segments
-    first, alarms = prunable.prune(Retention(max_bytes=1))
-    assert 0 < first <= 100
-    assert first == max(each for each in before if each <= 100)
-    assert not alarms
-    assert prunable.journal.recover() == _state_of(prunable.made)
-
-
-def test_without_a_snapshot_nothing_is_pruned(tmp_path: Path) -> None:
-    prunable = Prunable(tmp_path)
-    assert prunable.prune(Retention(max_bytes=1)) == (0, [])
-    prunable.journal.close()
-
-
-def test_without_bounds_nothing_is_pruned(prunable: Prunable) -> None:
-    assert prunable.prune(Retention(), now=2**60) == (0, [])
-
-
-def test_pruning_by_size_stops_at_the_bound(prunable: Prunable) -> None:
-    sizes = sum(file.stat().st_size for file in (prunable.journal.root / "p0").glob("*.arrow"))
-    assert prunable.prune(Retention(max_bytes=sizes))[0] == 0
-    first, _ = prunable.prune(Retention(max_bytes=sizes - 1))
-    assert first == sorted({*prunable.segments, first})[0] > 0
-
-
-def test_pruning_by_age_keeps_what_is_young(prunable: Prunable) -> None:
-    young = prunable.made[60]
-    age = 5.0
-    first, _ = prunable.prune(Retention(max_age=age), now=young.ts + int(age * 1_000_000))
-    assert 0 < first <= 60
-
-
-def test_a_consumer_holds_back_up_to_a_cap(prunable: Prunable) -> None:
-    root = prunable.journal.root
-    third = prunable.segments[2]
-    commit_consumer(root, "spark", {0: third})
-    first, alarms = prunable.prune(Retention(max_bytes=1))
-    assert first == third
-    assert any("spark" in alarm and "holds back" in alarm for alarm in alarms)
-    # It may not go back.
-    commit_consumer(root, "spark", {0: 1})
-    assert consumers(root)["spark"].offsets == {0: third}
-    # Beyond its cap it is passed, and that is said.
-    first, alarms = prunable.prune(Retention(max_bytes=1, consumer_hold_bytes=1))
-    assert third < first <= 100
-    assert any("pruned though spark has not read it" in alarm for alarm in alarms)
-
-
-def test_the_slowest_consumer_counts(prunable: Prunable) -> None:
-    root = prunable.journal.root
-    commit_consumer(root, "fast", {0: 100})
-    commit_consumer(root, "slow", {0: prunable.segments[1]})
-    first, alarms = prunable.prune(Retention(max_bytes=1))
-    assert first == prunable.segments[0]
-    assert [alarm for alarm in alarms if "fast" in alarm] == []
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "..", "x" * 65, "a b"])
-def test_names_of_consumers_are_checked(prunable: Prunable, name: str) -> None:
-    if name == "..":
-        commit_consumer(prunable.journal.root, name, {0: 1})  # "...json" is a file like any other
-        assert not (prunable.journal.root.parent / ".json").exists()
-        return
-    with pytest.raises(JournalError, match="no name for a consumer"):
-        commit_consumer(prunable.journal.root, name, {0: 1})
-
-
-def test_a_pruned_position_is_gone_and_says_so(prunable: Prunable) -> None:
-    first, _ = prunable.prune(Retention(max_bytes=1))
-    reader = prunable.journal.reader
-    with pytest.raises(PositionGone):
-        list(reader.entries(0, 1))
-    with pytest.raises(PositionGone):
-        list(reader.read(SPACE, 1))
-    seq = prunable.made[first].seq
-    assert [entry.record for entry in reader.read(SPACE, seq)] == prunable.made[first + 1 :]
-
-
-# -- readers beside the writer --------------------------------------------------------------------
-
-
-def test_a_reader_follows_the_live_tail(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, segment_bytes=SEGMENT, files=QUICK)
-    made = lively(90).records
-    followed = JournalReader(tmp_path / "journal").follow(SPACE, poll=0)
-    got: list[Record] = []
-
-    def catch_up() -> None:
-        while (entry := next(followed)) is not None:
-            got.append(entry.record)
-
-    catch_up()
-    assert got == []
-    for place, record in enumerate(made, 1):
-        journal.append(SPACE, record)
-        if place % 4 == 0:
-            catch_up()
-            assert got == made[: place - 4], "what is not flushed is not committed"
-            journal.partitions[0].flush()
-            catch_up()
-            assert got == made[:place]
-        if place % 20 == 0:
-            for partition, name in journal.segments_to_seal():
-                partition.seal(name)
-    journal.close()
-    catch_up()
-    assert got == made
-
-
-def test_a_follower_starts_at_a_position(tmp_path: Path) -> None:
-    made = make_journal(tmp_path, lively(50).records)
-    followed = JournalReader(tmp_path / "journal").follow(SPACE, 20, poll=0)
-    got = []
-    while (entry := next(followed)) is not None:
-        got.append(entry.record)
-    assert got == made[20:]
-
-
-def test_sealing_under_a_reader_changes_nothing_for_it(tmp_path: Path) -> None:
-    """A reader is half-way when segments that it has yet to read are rewritten."""
-    journal = open_journal(tmp_path, segment_bytes=SEGMENT, files=QUICK)
-    made = lively(90).records
-    write(journal, [(SPACE, record) for record in made])
-    reading = JournalReader(tmp_path / "journal").entries(0)
-    got = [next(reading).record]
-    for partition, name in journal.segments_to_seal():
-        partition.seal(name)
-    try:
-        got += [entry.record for entry in reading]
-    finally:
-        journal.close()
-    assert got == made
-
-
-def test_listing_while_sealing_raises_no_other_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same between the listing of a directory and the reading of an index."""
-    journal = open_journal(tmp_path, segment_bytes=SEGMENT, files=QUICK)
-    made = lively(60).records
-    write(journal, [(SPACE, record) for record in made])
-    waiting = journal.segments_to_seal()
-    original = listing.read_segment
-
-    def sealing_first(filesystem: object, directory: str, name: object) -> object:
-        monkeypatch.setattr(listing, "read_segment", original)
-        for partition, each in waiting:
-            partition.seal(each)
-        return original(filesystem, directory, name)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(listing, "read_segment", sealing_first)
-    try:
-        assert records(tmp_path) == made
-    finally:
-        journal.close()
-
-
-# -- one writer -----------------------------------------------------------------------------------
-
-
-def test_two_writers_on_one_directory(tmp_path: Path) -> None:
-    first = open_journal(tmp_path)
-    with pytest.raises(JournalInUse, match=rf"process {os.getpid()}\).*--data"):
-        open_journal(tmp_path)
-    runs = first.identity.runs
-    write(first, [(SPACE, record) for record in lively(20).records])
-    first.close()
-    second = open_journal(tmp_path)
-    assert second.identity.runs == runs + 1
-    assert second.identity.id == first.identity.id
-    assert second.epoch != first.epoch
-    second.close()
-
-
-def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
-    code = (
-        "import sys, os; from pathlib import Path; from mewstream.journal.local import LocalJournal;"
-        "journal = LocalJournal(Path(sys.argv[1])); print('here', flush=True); os.kill(os.getpid(), 9)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert "here" in done.stdout, done.stderr
-    open_journal(tmp_path).close()
-
-
-def test_a_failed_start_lets_go_of_the_directory(tmp_path: Path) -> None:
-    make_journal(tmp_path, lively(30).records)
-    file = tmp_path / "journal/journal.json"
-    whole = file.read_bytes()
-    file.write_bytes(b"nonsense")
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(3):
-        with pytest.raises(JournalError):
-            open_journal(tmp_path)
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
-    file.write_bytes(whole)
-    open_journal(tmp_path).close()
-
-
-def test_a_recreated_journal_is_another(tmp_path: Path) -> None:
-    make_journal(tmp_path / "a", lively(20).records)
-    make_journal(tmp_path / "b", lively(20).records)
-    one, other = (JournalReader(tmp_path / each / "journal").identity() for each in "ab")
-    assert one.id != other.id
-    assert one.epoch != other.epoch
-
-
-def test_the_number_of_partitions_is_for_good(tmp_path: Path) -> None:
-    made = make_journal(tmp_path, lively(40).records, partitions=3)
-    journal = LocalJournal(tmp_path, partitions=7)
-    assert len(journal.partitions) == 3
-    assert [entry.record for entry in journal.read(SPACE, 0)] == made
-    journal.close()
-
-
-def test_a_copy_of_a_journal_can_be_read(tmp_path: Path) -> None:
-    made = make_journal(tmp_path / "a", lively(40).records)
-    work = copy(tmp_path / "a", tmp_path / "b")
-    assert records(work) == made
-    assert JournalReader(work / "journal").identity().runs == 1

@@ -238,7 +238,7 @@ def test_a_compressed_last_batch_cut_or_damaged(tmp_path: Path) -> None:
     data, made = tmp_path / "data", make_journal(tmp_path / "data", frames, per_batch=600)
     journal = open_journal(data, files=QUICK)
     block = FrameBlock(602, 1001, "stream-1", "ann", 602, 2, 1, [b"x"] * 600, None, None)
-    journal.partition(SPACE).extend(SPACE, journal.epoch, block, 600)
+    journal.partition(SPACE).append(SPACE, journal.epoch, block)
     journal.partition(SPACE).flush()
     journal.close()
     [index], [arrow] = segment_files(data), segment_files(data, suffix="arrow")

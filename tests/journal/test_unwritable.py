@@ -19,7 +19,7 @@ from making import POSITIONS, SPACE, JournaledGateway, QuickFiles, journaled, li
 from test_disk_failure import Disk, in_journal, serving, until_failing, until_status
 from test_disk_failure import disk as disk  # a fixture of theirs
 
-from mewstream.gateway import recorder as recorder_module
+from mewstream.journal import file_journal
 from mewstream.journal import partition as partition_module
 from mewstream.journal import rows as rows_module
 from mewstream.journal.errors import RecordTooLarge
@@ -65,7 +65,7 @@ PLACES = ("encode", "compress", "write", "sync", "begin a segment")
 async def test_any_failure_is_a_failure_of_the_journal(
     tmp_path: Path, place: str, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(partition_module, "COMPRESSED_ROWS", 3)
     driven = Driven(tmp_path, QuickFiles(), durability="fsync" if place == "sync" else "flush", segment_bytes=9000)
     made = lively(60).records
@@ -128,8 +128,8 @@ async def test_any_failure_is_a_failure_of_the_journal(
 async def test_what_can_never_be_written_is_said_and_tried_ever_more_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder_module, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(recorder_module, "LONGEST_RETRY_SECONDS", 10.0)
+    monkeypatch.setattr(file_journal, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(file_journal, "MAX_RETRY_SECONDS", 10.0)
     driven = Driven(tmp_path, QuickFiles(), durability="flush")
     broken = Broken(pa.ArrowInvalid("poison"), None)
     monkeypatch.setattr(Rows, "encode", lambda self, offset: broken(self, offset))
@@ -159,7 +159,7 @@ def test_a_batch_is_bounded_in_bytes_too(tmp_path: Path, monkeypatch: pytest.Mon
             made.append(EnvelopeAccepted(seq, seq, None, "ann", "chat", f"{seq}", 0, data))
         journal.append(SPACE, made[-1])
     block = FrameBlock(301, 301, "stream-1", "ann", 301, 2, 1, [bytes(3_000)] * 60, None, None)
-    journal.partitions[0].extend(SPACE, journal.epoch, block, 180_000)
+    journal.partitions[0].append(SPACE, journal.epoch, block)
     after = Frame(361, 361, None, "stream-1", "ann", 361, 2, 1, b"")
     journal.append(SPACE, after)
     journal.close()
@@ -168,6 +168,27 @@ def test_a_batch_is_bounded_in_bytes_too(tmp_path: Path, monkeypatch: pytest.Mon
     assert max(batches) < 300_000
     found = [entry.record for entry in JournalReader(tmp_path / "journal").entries(0)]
     assert found == [*made, *block.frames(), after]
+
+
+def test_frames_that_repeat_a_large_reader_set_are_several_batches(tmp_path: Path) -> None:
+    """They could be more than a column holds, and nothing was recorded any more."""
+    readers = tuple(f"reader-{number:04}-{'x' * 110}" for number in range(2_000))
+    block = FrameBlock(1, 1, "stream-1", "ann", 1, 2, 1, [b"%d" % place for place in range(1_000)], readers, None)
+    few = FrameBlock(1_001, 1, "stream-1", "ann", 1_001, 2, 1, [b""] * 31, readers, None)
+    journal = open_journal(tmp_path, files=QuickFiles())
+    for each in (block, few):
+        journal.partitions[0].append(SPACE, journal.epoch, each)
+    assert journal.partitions[0].pending_bytes > 200 << 20
+    journal.close()
+    sizes = []
+    seqs: list[int] = []
+    for batch in JournalReader(tmp_path / "journal").batches(0):
+        sizes.append(batch.rows.nbytes)
+        seqs += batch.rows.column("seq").to_pylist()
+    assert max(sizes) < 2.5 * partition_module.BATCH_BYTES
+    assert seqs == list(range(1, 1_032))
+    found = [entry.record for entry in JournalReader(tmp_path / "journal").read(SPACE)]
+    assert found == [*block.frames(), *few.frames()]
 
 
 def test_sealed_batches_are_bounded_in_bytes_too(tmp_path: Path) -> None:
@@ -261,6 +282,20 @@ async def test_every_refusal_of_a_full_disk_is_recorded(tmp_path: Path, disk: Di
         ("journal_unavailable", 2099),
     ]
     in_journal(disk.path / "data", ann, bob, cy)
+
+
+async def test_questions_wait_for_nothing_either(tmp_path: Path, disk: Disk) -> None:
+    """An answer would wait in memory for the journal, and questions could be asked without end."""
+    async with serving(tmp_path, disk) as gateway:
+        ann, bob = [await gateway.join(each, **POSITIONS) for each in ("ann", "bob")]
+        stream = await ann.open_stream()
+        await until_failing(gateway, disk, ann, stream)
+        id = await bob.send("stream/list", {})
+        assert (await bob.error("journal_unavailable", of=id))["correlation_id"] == [id]
+        disk.free(gateway)
+        await until_status(gateway, "ok")
+        await bob.send("stream/list", {})
+        assert (await bob.receive("stream/listed"))["payload"]["total"] == 1
 
 
 async def refused_by_metric(gateway: JournaledGateway) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from making import POSITIONS, Crash, CrashingFiles, JournaledGateway, journaled,
 from mewstream.cli.journal import journal as journal_command
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
+from mewstream.journal.reader_sets import SetsInForce
+from mewstream.journal.retention import PrunePlan
 from mewstream.journal.verify import Verification
 from mewstream.protocol.fold import apply
 from mewstream.protocol.records import AnyRecord, Frame, Joined, Record
 from mewstream.protocol.render import visible_to
+from mewstream.protocol.state import SpaceState, Stream
 from support import space_config
 
 MADE = Path(__file__).parent / "version1"
@@ -207,3 +211,104 @@ async def test_a_gateway_serves_it(data: Path, name: str, tmp_path: Path) -> Non
         assert new["readers_seq"] is None
         assert new["detail"]["readers"] == ["ann", "cy"]
     assert problems(data) == []
+
+
+class TestSnapshot:
+    """An orderly end of the old code leaves a snapshot whose reader sets name no record. The log still knows it: else
+    each frame would repeat its set for as long as that is not changed."""
+
+    @pytest.fixture(params=NAMES[:1])
+    def name(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+    @pytest.fixture
+    def stopped(self, data: Path) -> Path:
+        """With snapshots at its end, as version 1 wrote them."""
+        journal = LocalJournal(data)
+        states = journal.recover()
+        self.made_by = {space: self.private(state).readers_seq for space, state in states.items()}
+        assert len(self.made_by) == 2
+        assert None not in self.made_by.values()
+        for number in range(len(journal.partitions)):
+            file, content = journal.encode_snapshot(number, states)
+            journal.write_snapshot(file, self.as_version_1_wrote_it(content))
+        journal.close()
+        return data
+
+    def as_version_1_wrote_it(self, content: bytes) -> bytes:
+        body = json.loads(content.partition(b"\n")[2])
+        body.pop("names_sets", None)
+        for state in body["states"]:
+            for stream in state["streams"].values():
+                del stream["readers_seq"]
+        old = json.dumps(body).encode()
+        return b"%08x\n%b" % (zlib.crc32(old), old)
+
+    def private(self, state: SpaceState) -> Stream:
+        stream = state.find_stream("private")
+        assert stream is not None
+        assert stream.readers == ("ann", "cy")
+        return stream
+
+    def found(self, data: Path) -> dict[str, int | None]:
+        journal = LocalJournal(data)
+        states = journal.recover()
+        journal.close()
+        return {space: self.private(state).readers_seq for space, state in states.items()}
+
+    def test_its_sets_are_found_in_the_log(self, stopped: Path) -> None:
+        assert self.found(stopped) == self.made_by
+
+    def test_and_in_what_pruning_left_of_it(self, stopped: Path) -> None:
+        journal = LocalJournal(stopped)
+        for number, partition in enumerate(journal.partitions):
+            if gone := journal.reader.segments(number)[:-1]:
+                journal.prune(PrunePlan(segments=gone, begins_at={number: gone[-1].next_offset}))
+                assert journal.identity.pruned[number] == partition.next_offset
+        assert journal.identity.pruned
+        journal.close()
+        assert self.found(stopped) == self.made_by
+
+    def test_a_damaged_log_before_it_keeps_nobody_from_starting(
+        self, stopped: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        file = stopped / "journal/p0/00000000000000000036.arrow"
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+        assert None in self.found(stopped).values()
+        assert "repeat it until it is changed" in caplog.text
+
+    def test_it_is_looked_for_once(self, stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Also where it is not found: to read the whole log takes long."""
+        looked_through: list[int] = []
+        advance = LocalJournal._advance_sets
+
+        def counted(journal: LocalJournal, sets: SetsInForce, number: int, offset: int) -> None:
+            looked_through.append(number)
+            advance(journal, sets, number, offset)
+
+        monkeypatch.setattr(LocalJournal, "_advance_sets", counted)
+        journal = LocalJournal(stopped)
+        states = journal.recover()
+        assert looked_through
+        looked_through.clear()
+        self.private(states["demo"]).readers_seq = None
+        for number in range(len(journal.partitions)):
+            journal.write_snapshot(*journal.encode_snapshot(number, states))
+        journal.close()
+        assert self.found(stopped) == {**self.made_by, "demo": None}
+        assert not looked_through
+
+    async def test_frames_of_a_gateway_refer_to_them(self, stopped: Path, tmp_path: Path) -> None:
+        async with served(stopped, tmp_path) as gateway:
+            ann = await gateway.join("ann", **POSITIONS)
+            for _ in range(50):
+                await ann.frame("stream-1", "for those who may")
+            await ann.settle()
+            await gateway.end("term")
+        new = [row for row in oracle.space_rows(stopped) if row["data"] == b"for those who may"]
+        assert len(new) == 50
+        assert {row["readers_seq"] for row in new} == {self.made_by["demo"]}
+        assert all("readers" not in (row["detail"] or {}) for row in new)
+        assert problems(stopped) == []

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stream_states import document
 from test_authorization_model import SPACE, Scene, codes
 
 from mewstream.protocol import commands, kinds, records
-from mewstream.protocol.diagram import document
 from mewstream.protocol.render import render
 from mewstream.protocol.times import SECOND, rfc3339
 from mewstream.protocol.transitions import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any, get_args
 
 import msgspec
@@ -38,7 +39,7 @@ def check_fold(live: SpaceState, log: list[records.Record]) -> None:
     for told in (log, decoded):
         folded = fold(SPACE, told)
         assert folded == live
-        assert repr(folded) == repr(live), "equal, but in another order"
+        assert ordered(folded) == ordered(live), "equal, but in another order"
         assert welcomes(folded) == welcomes(live)
 
 
@@ -75,6 +76,11 @@ def check_render(log: list[records.Record]) -> None:
         assert {"id", "ts", "from", "kind"} <= set(message)
         if message["from"] == kinds.GATEWAY:
             assert (message["id"], message["ts"]) == (f"gw-{epoch}-{record.seq}", rfc3339(record.ts))
+
+
+def ordered(state: object) -> str:
+    """Everything in its order, but for where JSON that is kept encoded lies in memory."""
+    return re.sub(r"0x[0-9a-f]+", "", repr(state))
 
 
 class FoldMachine(SpaceMachine):
@@ -203,7 +209,7 @@ def test_a_record_that_means_nothing_to_the_state_moves_only_its_position(build:
     apply(state, build(before.seq + 1, before.ts + 5))
     assert (state.seq, state.ts) == (before.seq + 1, before.ts + 5)
     assert without_position(state) == without_position(before)
-    assert repr(without_position(state)) == repr(without_position(before))
+    assert ordered(without_position(state)) == ordered(without_position(before))
 
 
 def test_an_unknown_record_is_told_to_nobody() -> None:

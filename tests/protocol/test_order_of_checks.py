@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harness import EVERYTHING, Space
 
-from mewstream.protocol import snapshot
+from mewstream.protocol import commands, snapshot
 from mewstream.protocol.capabilities import MAX_PATTERNS
 from mewstream.protocol.records import Joined, Refused, StreamEnded, WriteGranted
 from mewstream.protocol.state import MAX_PROJECTIONS
@@ -44,6 +44,13 @@ class TestOpening:
         outcome = Space("bob", limits=limits).send("bob", "stream/request", payload | {"b": [[]] * 2_048})
         assert outcome.error == "limit_exceeded"
         assert outcome.one(Refused).details["limit"] == "stream_metadata_values"
+
+    def test_those_who_write_from_the_start_are_few(self) -> None:
+        """Of each everyone is told with the whole list: a message of 28 KB for 2,000 made 54 MB."""
+        names = [f"w-{n}" for n in range(129)]
+        outcome = Space("bob").send("bob", "stream/request", {"auto_grant": names})
+        assert outcome.one(Refused).details["limit"] == "auto_grants_per_stream"
+        assert Space("bob").send("bob", "stream/request", {"auto_grant": names[:128]}).error is None
 
     def test_a_refusal_names_a_few_of_many_targets(self) -> None:
         outcome = Space("bob").send("bob", "stream/request", {"target": [f"nobody-{n}" for n in range(2_000)]})
@@ -130,6 +137,27 @@ class TestCapabilities:
         assert space.send("bob", "space/invite", {"participant_id": "eve", "capabilities": [one]}).error is None
         many = {"participant_id": "mallory", "capabilities": [one] * 100}
         assert space.send("bob", "space/invite", many).error == "capability_violation"
+
+    def test_a_configuration_that_has_grown_holds_without_the_grants(self) -> None:
+        space = Space("bob", "admin", capabilities={"bob": [f"a/{n}" for n in range(100)]})
+        grant = {"recipient": "bob", "capabilities": [f"k/{n}" for n in range(100)]}
+        granted = space.send("admin", "capability/grant", grant)
+        assert granted.error is None
+        space.config["participants"]["bob"]["capabilities"] = [{"kind": f"b/{n}"} for n in range(200)]
+        space.do(commands.Start("another run", space.config))
+        assert space.send("bob", "b/7").error is None
+        assert space.send("bob", "k/7").error == "capability_violation"
+        revoke = {"recipient": "bob", "capabilities": ["k/*"]}
+        assert space.send("admin", "capability/revoke", revoke).error is None
+        assert space.state.capability_grants.get("bob", {}) == {}
+
+    def test_true_is_not_one(self) -> None:
+        """Somebody who may take nothing of others takes nothing that only Python calls the same."""
+        both = [{"kind": "k", "payload": {"x": True}}, {"kind": "k", "payload": {"x": 1}}]
+        space = Space("bob", "eve", "admin", capabilities={"eve": ["capability/revoke"]})
+        space.send("admin", "capability/grant", {"recipient": "bob", "capabilities": both})
+        taking = {"recipient": "bob", "capabilities": both[1:]}
+        assert space.send("eve", "capability/revoke", taking).error == "capability_violation"
 
     def test_a_list_of_an_older_log_that_is_too_large_allows_nothing(self) -> None:
         space = Space("admin", capabilities={"old": ["chat"] * 300})

@@ -1,4 +1,4 @@
-"""A load generator that speaks plain v0.4 to any MEW gateway, and checks all that it gets.
+"""A load generator that speaks plain v0.4 to any MEW gateway, and checks everything it receives.
 
-It knows the wire and nothing of our gateway: another one is measured by the very same code.
+It uses nothing of our gateway but the protocol, so any other gateway is measured by the same code.
 """

@@ -1,4 +1,4 @@
-"""What the check of a writer's right costs, as the writers of its stream grow."""
+"""The cost of checking a writer's right, as the number of writers grows."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 import msgspec
 
-from mewstream.bench.crowd import joined, settle
 from mewstream.bench.errors import CheckFailed
 from mewstream.bench.fanout import saturate
-from mewstream.bench.forking import FORK, is_orphan
 from mewstream.bench.metrics import Figures
 from mewstream.bench.pattern import Pattern
 from mewstream.bench.peer import Peer
-from mewstream.bench.process import need_files
+from mewstream.bench.resource_usage import need_files
 from mewstream.bench.roster import Needs, Participant
+from mewstream.bench.setup import joined, settle
 from mewstream.bench.target import Live
+from mewstream.bench.workers import FORK, is_orphan
 
-#: Grants that may wait for their answer: each answer has the names of all writers, and they must not pile up.
+#: Grants that may be unanswered at a time. Each answer names all writers, so many answers would fill the buffers.
 _AT_ONCE = 8
 
 
 class Auth(msgspec.Struct, frozen=True, kw_only=True):
-    """For each number of writers: one of them sends as fast as it can, to one reader."""
+    """For each number of writers, one of them sends to one reader as fast as it can."""
 
     writers: tuple[int, ...] = (1, 100, 10_000)
     size: int = 100
@@ -45,7 +45,7 @@ class Auth(msgspec.Struct, frozen=True, kw_only=True):
                 stream = writer.open_stream(target=[reader.id])
             granted = 1
             for writers in sorted(self.writers):
-                # Without the reader, which would have to read what every grant tells.
+                # Without the reader, which would otherwise receive the answer to every grant.
                 _grant(writer, stream, others[granted - 1 : writers - 1])
                 granted = max(granted, writers)
                 with joined(live, [second]) as (reader,):
@@ -74,7 +74,7 @@ def _grant(owner: Peer, stream: str, participants: Sequence[Participant]) -> Non
 
 @contextlib.contextmanager
 def _present(live: Live, participants: Sequence[Participant]) -> Iterator[None]:
-    """Those who are not there by themselves are connected, and a process of its own reads for them."""
+    """Connect the participants that are not present without a connection. A separate process reads for them."""
     absent = [each for each in participants if not each.is_present]
     if not absent:
         yield

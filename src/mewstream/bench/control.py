@@ -10,26 +10,26 @@ from typing import Any
 import msgspec
 
 from mewstream.bench import wire
-from mewstream.bench.crowd import joined, settle
 from mewstream.bench.errors import BenchError, CheckFailed
-from mewstream.bench.forking import FORK
 from mewstream.bench.metrics import Figures
 from mewstream.bench.order import OrderReader, SharedOrder, Stamped
 from mewstream.bench.peer import PATIENCE, Peer, describe_close, refuse_errors
-from mewstream.bench.process import cpu_seconds, own_cpu_seconds
 from mewstream.bench.readers import ReaderPool
+from mewstream.bench.resource_usage import cpu_seconds, own_cpu_seconds
 from mewstream.bench.roster import Needs
-from mewstream.bench.sending import Sent, send_at_rate
+from mewstream.bench.setup import joined, settle
 from mewstream.bench.target import Live
+from mewstream.bench.workers import FORK
+from mewstream.bench.writers import Sent, send_at_rate
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """``pairs`` hand a stream of their own to and fro, while one writer sends frames to ``readers``."""
+    """Each of ``pairs`` passes its own stream back and forth, while one writer sends frames to ``readers``."""
 
     pairs: int = 4
     readers: int = 10
     hz: float = 1000.0
-    """Frames a second that flow meanwhile; everyone gets them."""
+    """Frames per second that are sent meanwhile, to everyone."""
     size: int = 100
     seconds: float = 3.0
     workers: int = 1
@@ -97,7 +97,7 @@ def _flow(pipe: Any, writer: Peer, frames: Stamped, hz: float, stop: Any) -> Non
 
 
 class Pair:
-    """Two who hand a stream to and fro. Every answer is checked before the next step."""
+    """Two participants that pass a stream back and forth. Every answer is checked before the next step."""
 
     def __init__(self, first: Peer, second: Peer) -> None:
         self.peers = (first, second)
@@ -106,10 +106,10 @@ class Pair:
         self._asked = ""
         self._sent_at = 0
         self.trips: list[int] = []
-        """Nanoseconds of each round trip."""
+        """The duration of each round trip in nanoseconds."""
 
     def ask(self) -> None:
-        """The next of: grant, revoke, transfer, transfer back."""
+        """Send the next request: grant, revoke, transfer, transfer back."""
         first, second = self.peers
         sender = second if self._step == 3 else first
         kind, payload = (
@@ -125,16 +125,16 @@ class Pair:
         sender.socket.setblocking(False)
 
     def take(self, peer: Peer, message: bytes) -> bool:
-        """Whether this is the answer that is waited for."""
+        """Whether this is the expected answer. Raises CheckFailed if it is wrong."""
         if not self._asked or message[:1] != b"{" or self._asked.encode() not in message:
             return False
         envelope: dict[str, Any] = msgspec.json.decode(message)
         refuse_errors(peer.id, envelope)
         kinds = ("stream/write-granted", "stream/write-revoked", "stream/ownership-transferred")
         if envelope.get("kind") != kinds[min(self._step, 2)] or self._asked not in envelope["correlation_id"]:
-            return False  # what was asked for, as everyone sees it
+            return False  # the request itself, which is relayed to everyone
         if peer is not self.peers[1 if self._step == 3 else 0]:
-            return False  # the other one sees it too
+            return False  # the other participant gets it too
         self.trips.append(time.monotonic_ns() - self._sent_at)
         first, second = (each.id for each in self.peers)
         expected = ({first, second}, {first}, {second}, {first})[self._step]

@@ -3,7 +3,9 @@
 MewError
 └── BenchError          the run could not be made: its text says why
     ├── Unreachable     no connection, or it was lost before the run
+    ├── Refused         the gateway answered with an error
     └── CheckFailed     the gateway lost, repeated, reordered or changed something
+        └── Overloaded  it dropped frames of a slow reader or closed its connection
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ class BenchError(MewError):
 
 
 class Unreachable(BenchError):
-    """The gateway does not answer, or not as a gateway does."""
+    """The gateway does not answer, or the answer is not that of a MEW gateway."""
 
 
 class Refused(BenchError):
@@ -24,4 +26,8 @@ class Refused(BenchError):
 
 
 class CheckFailed(BenchError):
-    """The gateway did something that none may do: its figures are worth nothing."""
+    """The gateway violated the protocol, so its figures mean nothing."""
+
+
+class Overloaded(CheckFailed):
+    """The gateway dropped frames of a reader or closed its connection, as it may when the reader is too slow."""

@@ -9,19 +9,19 @@ from functools import partial
 import msgspec
 
 from mewstream.bench import wire
-from mewstream.bench.crowd import joined, settle
 from mewstream.bench.metrics import Figures
 from mewstream.bench.pattern import Pattern, PatternReader
 from mewstream.bench.peer import PATIENCE, Peer
-from mewstream.bench.process import cpu_seconds, own_cpu_seconds
 from mewstream.bench.readers import Outcome, ReaderPool
+from mewstream.bench.resource_usage import cpu_seconds, own_cpu_seconds
 from mewstream.bench.roster import Needs
-from mewstream.bench.sending import Sent, for_seconds, send_saturated
+from mewstream.bench.setup import joined, settle
 from mewstream.bench.target import Live
+from mewstream.bench.writers import Sent, for_seconds, send_saturated
 
 
 class Fanout(msgspec.Struct, frozen=True, kw_only=True):
-    """``readers`` besides the writer, which gets its own frames too where the gateway echoes them."""
+    """One writer and ``readers``. The writer gets its own frames too, if the gateway echoes them."""
 
     readers: int = 10
     size: int = 100
@@ -46,8 +46,8 @@ class Fanout(msgspec.Struct, frozen=True, kw_only=True):
 def saturate(
     live: Live, writer: Peer, recipients: Sequence[Peer], pattern: Pattern, *, seconds: float, workers: int
 ) -> Figures:
-    """Send as fast as the gateway takes it, until everyone has had everything."""
-    pattern.received(pattern.opcode)  # once, and not in every process
+    """Send as fast as the gateway accepts frames, and wait until every reader has received all of them."""
+    pattern.received(pattern.opcode)  # computed once, not in every process
     with ReaderPool(recipients, partial(_readers, pattern), workers=workers, writers=frozenset({writer.id})) as pool:
         used = cpu_seconds(live.pid) if live.pid is not None else 0.0
         size, pieces = recipients[0].received()

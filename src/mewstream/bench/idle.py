@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mewstream.bench.crowd import joined
 from mewstream.bench.metrics import Figures
 from mewstream.bench.peer import Peer
-from mewstream.bench.process import cpu_seconds, resident_bytes
+from mewstream.bench.resource_usage import cpu_seconds, resident_bytes
 from mewstream.bench.roster import Needs
+from mewstream.bench.setup import joined
 from mewstream.bench.target import Live
 from mewstream.protocol.errors import ConfigError
 
@@ -21,7 +21,7 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 1000
     spaces: int = 10
     seconds: float = 3.0
-    """For which they are left alone before the memory is read."""
+    """How long the connections are idle before the memory is measured."""
 
     @property
     def needs(self) -> Needs:
@@ -31,7 +31,7 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
         if live.pid is None:
             raise ConfigError("idle reads the memory of the gateway: give its process with --pid, or use --spawn")
         spaces = live.roster.spaces(live.needs)
-        # In turns, so that every space grows alike.
+        # In turns, so that all spaces grow evenly.
         people = [each for turn in zip(*spaces, strict=True) for each in turn][: self.connections]
         before = resident_bytes(live.pid)
         with joined(live, people) as peers:
@@ -49,7 +49,7 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _attend(peers: Sequence[Peer], seconds: float) -> None:
-    """Read what comes, so that nobody counts as slow or as gone."""
+    """Read what arrives and answer pings, so that the gateway closes no connection."""
     poll = select.epoll()
     places = {peer.socket.fileno(): peer for peer in peers}
     for place in places:

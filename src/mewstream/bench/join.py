@@ -14,36 +14,38 @@ from typing import NamedTuple
 import msgspec
 
 from mewstream.bench import wire
-from mewstream.bench.crowd import joined, settle
 from mewstream.bench.errors import CheckFailed, Refused
 from mewstream.bench.metrics import Figures
 from mewstream.bench.peer import PATIENCE, Peer, describe_close, join_message, open_socket, refuse_errors
-from mewstream.bench.process import cpu_seconds, need_files, own_cpu_seconds
+from mewstream.bench.resource_usage import cpu_seconds, need_files, own_cpu_seconds
 from mewstream.bench.roster import Needs, Participant
+from mewstream.bench.setup import joined, settle
 from mewstream.bench.target import Live
 from mewstream.protocol.errors import ConfigError
 
 _BUFFER = 1 << 18
-#: Gateways allow some hundred streams for one owner.
+#: Gateways limit the number of streams of one owner, usually to a few hundred.
 _STREAMS_OF_ONE = 100
-#: While a crowd connects, those who are connected already are looked after now and then.
+#: While many connect, pings of the connected ones are answered after each of this many.
 _ATTEND_EVERY = 100
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """``participants`` join at once, ``concurrency`` of them waiting for their welcome at any time. Those who were
-    there before are in every welcome, with a connection or without: what the one costs more is what hearing costs."""
+    """``participants`` join at once, and ``concurrency`` of them wait for their welcome at any time.
+
+    Bystanders and listeners are both in every welcome, but only listeners are told about every join. So the difference
+    between the two is the cost of telling them."""
 
     participants: int = 500
     streams: int = 50
     concurrency: int = 50
     bystanders: int = 0
-    """Who are in the space without a connection: they make every welcome longer and hear of nobody."""
+    """Participants that are in the space without a connection. They make every welcome longer."""
     listeners: int = 0
-    """Who are in the space with a connection: they have joined before in a storm of their own, and hear of everyone."""
+    """Participants that have joined before, with a connection, and are told about every join."""
     waves: int = 1
-    """In so many the participants come, each when everyone has heard of all of the last. How much is told together, and
-    so what it costs to be told, is then not left to who is faster, the gateway or those who ask."""
+    """The participants join in this many waves. A wave begins when everyone has been told about the one before, so that
+    the number of presence messages in one write does not depend on the speed of the load generator."""
 
     @property
     def owners(self) -> int:
@@ -54,12 +56,13 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
         return Needs(participants=self.owners + self.listeners + self.participants, bystanders=self.bystanders)
 
     def measure(self, live: Live) -> Figures:
-        with self.begun(live) as storm:
+        with self.prepared(live) as storm:
             return storm()
 
     @contextlib.contextmanager
-    def begun(self, live: Live) -> Iterator[Callable[[], Figures]]:
-        """All is ready: every call is a storm, before which those of the last one leave."""
+    def prepared(self, live: Live) -> Iterator[Callable[[], Figures]]:
+        """Prepare the space, and yield a function that measures one storm of joins. It can be called again: the
+        participants of the last storm leave first."""
         owners, others = live.people[: self.owners], live.people[self.owners :]
         listeners, joiners = others[: self.listeners], others[self.listeners :]
         bystanders = live.roster.bystanders(live.needs)
@@ -115,10 +118,10 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Told(NamedTuple):
-    """What a storm has brought, or a wave of it."""
+    """The messages of a storm, or of one wave of it."""
 
     waits: list[int]
-    """Nanoseconds for which each joiner waited for its welcome."""
+    """How long each participant waited for its welcome, in nanoseconds."""
     welcome_bytes: int
     presences: int
 
@@ -127,7 +130,7 @@ class _Told(NamedTuple):
 
 
 class _Joiner:
-    """One connection: first its welcome, then the presence of those who came after it."""
+    """One connection, which gets its welcome first and then the presence messages of later joins."""
 
     __slots__ = ("asked_at", "log_at", "messages", "participant", "socket", "welcome", "welcomed_before")
 
@@ -138,13 +141,14 @@ class _Joiner:
         self.asked_at = 0
         self.welcome: bytes | None = None
         self.welcomed_before = 0
-        """How many had their welcome when this one asked to join: those must be in its own."""
+        """How many had their welcome when this one asked to join. These must be in its own welcome."""
         self.log_at: int | None = None
-        """Where it stands in the log of the host, once that is known."""
+        """Its position in the log of the host, once that is known."""
 
 
 class _Storm:
-    """The first host is there from the start: what it sees is the log that all others are compared with."""
+    """A storm of joins. The first host is present from the start. All other connections are compared with what it
+    receives."""
 
     def __init__(self, hosts: Sequence[Peer], streams: dict[str, str], bystanders: list[str]) -> None:
         self._streams = streams
@@ -163,19 +167,19 @@ class _Storm:
             self._poll.register(place, select.EPOLLIN)
         self._host_messages = wire.Messages(self._host.unread())
         self._log = bytearray()
-        """Presence messages as they came to the host."""
+        """The presence messages of the host, as received."""
         self._after: dict[str, int] = {}
-        """Who is there -> where in the log its join ends. Its order is that of the joins."""
+        """Participant -> end of its join in the log, in the order of the joins."""
         self._told: list[tuple[str, str]] = []
-        """The event and the participant of each message of the log."""
+        """The event and the participant of each message in the log."""
         self._ends = [0]
-        """Where these messages end: ``_told[n]`` ends at ``_ends[n + 1]``."""
+        """The ends of these messages: ``_told[n]`` ends at ``_ends[n + 1]``."""
         self._welcomed: list[str] = []
         self._waits: list[int] = []
         self._welcome_bytes = 0
 
     def run(self, people: Sequence[Participant], sockets: Sequence[socket.socket], concurrency: int) -> _Told:
-        """Until everyone is welcomed and has heard of everyone who came later. Who came in an earlier run hears too."""
+        """Run until everyone has its welcome and was told about all later joins. This includes earlier participants."""
         joiners = [_Joiner(*each) for each in zip(people, sockets, strict=True)]
         heard_by = len(self._hosts) + len(self._joiners)
         self._joiners += joiners
@@ -194,7 +198,7 @@ class _Storm:
         return _Told(self._waits, self._welcome_bytes, count * heard_by + count * (count - 1) // 2)
 
     def leave(self, people: Sequence[Participant]) -> None:
-        """Until everyone who stays has heard that these are gone."""
+        """Disconnect participants, and wait until all others were told."""
         gone = {each.id for each in people}
         for joiner in self._joiners:
             if joiner.participant.id in gone:
@@ -211,7 +215,7 @@ class _Storm:
         self._poll.close()
 
     def _read(self) -> int:
-        """Wait for something and take it: how many were welcomed by it."""
+        """Wait for messages and process them. Returns the number of new welcomes."""
         events = self._poll.poll(PATIENCE)
         if not events:
             raise CheckFailed(
@@ -230,7 +234,7 @@ class _Storm:
         return welcomed
 
     def _is_complete(self) -> bool:
-        """The log is whole, and everyone has read it to its end."""
+        """Whether the log is complete, and every connection has received all of it."""
         if len(self._after) < len(self._joiners):
             return False
         for joiner in self._joiners:
@@ -268,7 +272,7 @@ class _Storm:
                     self._after[id] = len(self._log)
 
     def _take(self, joiner: _Joiner, data: memoryview) -> bool:
-        """True when the welcome is complete."""
+        """Process received bytes. Returns True when they complete the welcome."""
         if joiner.welcome is not None:
             self._compare(joiner, data)
             return False
@@ -300,14 +304,14 @@ class _Storm:
         return joiner.log_at
 
     def _compare(self, joiner: _Joiner, data: memoryview) -> None:
-        """What follows a welcome is what the host saw after this very join."""
+        """Check that the bytes after a welcome are those that the host received after the same join."""
         messages = joiner.messages
         messages.feed(data)
         while (position := self._position(joiner)) is not None:
             unread = messages.unread
             known = min(len(unread), len(self._log) - position)
             if self._log.startswith(unread[:known], position):
-                # Whole messages only: what may still turn out to be something else stays.
+                # Only whole messages, because an incomplete one may turn out to be something else.
                 end = self._ends[bisect_right(self._ends, position + known) - 1]
                 if end > position:
                     joiner.messages = wire.Messages(unread[end - position :])
@@ -318,7 +322,7 @@ class _Storm:
             self._look_closely(joiner, position, *taken[0])
 
     def _look_closely(self, joiner: _Joiner, position: int, opcode: int, payload: bytes) -> None:
-        """One message that is not, byte for byte, what the host got."""
+        """Check one message that differs from the bytes of the host."""
         id = joiner.participant.id
         if opcode == wire.PING:
             joiner.socket.send(wire.client_message(wire.PONG, payload))
@@ -332,7 +336,7 @@ class _Storm:
         joiner.log_at = self._ends[place]
 
     def check_welcomes(self) -> None:
-        """Each shows exactly those who came before, and every stream with its owner and writers."""
+        """Check that each welcome lists exactly those who joined before it, and every stream with its rights."""
         order = [*self._hosts, *self._after]
         places = {id: place for place, id in enumerate(order)}
         for joiner in self._joiners:
@@ -373,7 +377,7 @@ def _open_sockets(live: Live, count: int) -> list[socket.socket]:
 
 
 def _answer_pings(sockets: Sequence[socket.socket]) -> None:
-    """Nothing else comes to those who have not joined yet."""
+    """Answer pings. Nothing else arrives on a connection that has not joined yet."""
     poll = select.poll()
     places = {each.fileno(): each for each in sockets}
     for place in places:
@@ -386,7 +390,7 @@ def _answer_pings(sockets: Sequence[socket.socket]) -> None:
 
 
 def _presence_in(message: bytes) -> tuple[str, str] | None:
-    """Who has joined or left, if the message says that somebody has."""
+    """The event and the participant of a presence message; None for any other message."""
     envelope = msgspec.json.decode(message)
     payload = envelope.get("payload") or {}
     if envelope.get("kind") != "system/presence" or payload.get("event") not in ("join", "leave"):

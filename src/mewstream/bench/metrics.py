@@ -1,4 +1,4 @@
-"""What is measured, in which unit, and which way is better."""
+"""The figures of a measurement: labels, units, and whether more is better."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 Figures = dict[str, float]
-"""Of one run. A figure that could not be had (no pid) is left out."""
+"""The figures of one run. Those that could not be measured, for lack of a pid, are left out."""
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ METRICS: dict[str, Metric] = {
 
 
 def metric(key: str) -> Metric:
-    """A key may say of which part it is: ``cpu_ns_per_frame[10000 writers]``."""
+    """The metric of a key, which may name a part of the run: ``cpu_ns_per_frame[10000 writers]``."""
     base, bracket, rest = key.partition("[")
     known = METRICS[base]
     return msgspec.structs.replace(known, label=f"{known.label}, {rest.rstrip(']')}") if bracket else known

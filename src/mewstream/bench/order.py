@@ -1,9 +1,8 @@
-"""Several writers' frames, each stamped with the time of its sending, and readers that check them.
+"""The frames of several writers, each stamped with its sending time, and readers that check them.
 
-A gateway gives the frames of a space one order. So the first reader that gets a frame has it looked
-at (whole, and the next of its writer), and the others of the same process only compare their bytes
-with those, in C. Where a gateway has no such order, or sends one reader something else in between,
-that reader goes on alone and has every message looked at.
+A gateway sends the frames of a space to all readers in one order. So a frame is parsed only for the first reader of a
+process that gets it (is it complete, and the next of its writer?); the other readers compare their bytes with it, in C.
+If a gateway has no such order, or sends one reader something else in between, that reader parses every message.
 """
 
 from __future__ import annotations
@@ -13,26 +12,26 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mewstream.bench import wire
-from mewstream.bench.errors import CheckFailed
+from mewstream.bench.errors import CheckFailed, Overloaded
 from mewstream.bench.peer import describe_close
 
 _TAIL = b"%04d%010d%016x"
 _TAIL_BYTES = 30
 MIN_SIZE = 32
 _KEEP_BYTES = 4 << 20
-#: Of a piece that was received at once, so many frames are timed; they stand for the others.
+#: Of the frames that were received at once, this many are timed and represent the others.
 _TIMED = 4
 _MICROSECOND = 1000
 
 
 class Stamped:
-    """The frames of writers, each on a stream of its own: all of one size."""
+    """The frames of several writers, each on its own stream, all of the same size."""
 
     def __init__(
         self, streams: Sequence[str], size: int, *, opcode: int = wire.TEXT, received: int | None = None
     ) -> None:
-        """``received``: the opcode that the gateway gives them, where that is another."""
-        # Longer ids get less padding, so that every frame is as long as any other.
+        """``received`` is the opcode on arrival, if the gateway changes it."""
+        # Frames with longer ids get less padding, so that all have the same size.
         longest = max(len(stream.encode()) for stream in streams)
         self.body_size = longest + 2 + size
         self.heads = [
@@ -47,26 +46,26 @@ class Stamped:
         self._sent = [self._client_header + head for head in self.heads]
 
     def message(self, writer: int, number: int, now: int) -> bytes:
-        """As a writer sends it."""
+        """A frame as its writer sends it."""
         return self._sent[writer] + _TAIL % (writer, number, now)
 
 
 class _Deviation(Exception):
-    """Not a frame as all get it: perhaps a message for one only."""
+    """Something other than a frame of the common order, perhaps a message for one reader only."""
 
 
 class SharedOrder:
-    """The frames in the order in which the gateway sent them, as far as somebody still needs them."""
+    """The frames in the order of the gateway, as far as a reader still needs them."""
 
     def __init__(self, frames: Stamped) -> None:
         self.frames = frames
         self.data = bytearray()
         self.start = 0
-        """Position of the first byte that is kept; always the start of a frame."""
+        """The position of the first byte that is kept, which is the start of a frame."""
         self.looked_at = 0
-        """Position up to which frames have been looked at."""
+        """The position up to which frames have been parsed."""
         self.counts = [0] * len(frames.heads)
-        """Frames of each writer up to ``looked_at``."""
+        """The number of frames of each writer up to that position."""
         self._counts_at_start = list(self.counts)
         self.readers: set[OrderReader] = set()
 
@@ -75,7 +74,7 @@ class SharedOrder:
         return self.start + len(self.data)
 
     def extend(self, data: memoryview) -> None:
-        """Take what nobody has had yet, if it is frames."""
+        """Append bytes that no reader had before. Raises _Deviation if they are not frames."""
         before = len(self.data)
         self.data += data
         whole = (self.end - self.looked_at) // self.frames.size * self.frames.size
@@ -90,13 +89,13 @@ class SharedOrder:
         self.counts = counts
 
     def counts_at(self, position: int) -> list[int]:
-        """Frames of each writer before a position, which is the start of a frame."""
+        """The number of frames of each writer before a position, which is the start of a frame."""
         counts = list(self._counts_at_start)
         _advance(self.frames, bytes(self.data[: position - self.start]), counts)
         return counts
 
     def forget(self) -> None:
-        """Drop what every reader has had."""
+        """Drop the bytes that every reader has received."""
         if len(self.data) < _KEEP_BYTES:
             return
         size = self.frames.size
@@ -122,14 +121,14 @@ def _advance(frames: Stamped, data: bytes, counts: list[int]) -> None:
 
 
 class OrderReader:
-    """Checks what one reader gets, and how long it took."""
+    """Checks the frames of one reader and measures their latency."""
 
     def __init__(self, participant: str, shared: SharedOrder) -> None:
         self.participant = participant
         self.opcode = shared.frames.opcode
         self.replies: list[bytes] = []
         self.latencies: Counter[int] = Counter()
-        """Microseconds -> frames."""
+        """Latency in microseconds -> number of frames."""
         self.position = 0
         self._frames = shared.frames
         self._shared: SharedOrder | None = shared
@@ -142,7 +141,7 @@ class OrderReader:
         return self.position // self._frames.size if self._shared is not None else sum(self._counts)
 
     def feed(self, data: memoryview, now: int) -> None:
-        """Take what was received at a time. Raises CheckFailed where it is not what the writers sent."""
+        """Check bytes that were received at a time. Raises CheckFailed if they are not what the writers sent."""
         shared = self._shared
         if shared is not None:
             if self._fits(shared, data):
@@ -172,7 +171,7 @@ class OrderReader:
         return True
 
     def _time(self, shared: SharedOrder, received: int, now: int) -> None:
-        """The frames that these bytes complete: some of them stand for all, the oldest among them."""
+        """Measure the latency of the frames that these bytes complete, by a sample that includes the oldest."""
         size = self._frames.size
         first = self.position // size
         count = (self.position + received) // size - first
@@ -195,13 +194,11 @@ class OrderReader:
             elif opcode == wire.PING:
                 self.replies.append(wire.client_message(wire.PONG, payload))
             elif opcode == wire.CLOSE:
-                raise CheckFailed(
+                raise Overloaded(
                     f"{self.participant} was disconnected after {self.frames} frames: {describe_close(payload)}"
                 )
             elif b'"frames_dropped"' in payload:
-                raise CheckFailed(
-                    f"{self.participant}: the gateway dropped frames, because it could not be sent to fast enough"
-                )
+                raise Overloaded(f"{self.participant}: the gateway dropped frames, because this reader was too slow")
 
     def _take_frame(self, payload: bytes, now: int) -> None:
         head, tail = payload[:-_TAIL_BYTES], payload[-_TAIL_BYTES:]
@@ -226,7 +223,7 @@ class OrderReader:
 
 
 def percentile(latencies: Counter[int], share: float) -> float:
-    """Milliseconds that so large a share of the frames took at most."""
+    """The latency in milliseconds within which this share of the frames arrived."""
     wanted = share * latencies.total()
     seen = 0
     for micros, count in sorted(latencies.items()):

@@ -1,25 +1,24 @@
-"""One writer's frames as one long pattern of bytes, and a reader that compares with it.
+"""The frames of one writer as a repeating pattern of bytes, and a reader that compares with it.
 
-All frames have the same size and each has its number. What a gateway must send is therefore known
-to the last byte before the run begins, and a piece of any length that was received is checked for
-completeness, order and content by one comparison in C. Anything else than the pattern (a ping, a
-presence message, another framing) makes a reader look at single messages until it fits again.
+All frames have the same size and a number. So every byte that a gateway must send is known before the run, and a chunk
+of any length is checked for completeness, order and content by one comparison in C. When something else arrives (a
+ping, a presence message, another framing), a reader parses single messages until the bytes match the pattern again.
 """
 
 from __future__ import annotations
 
 from mewstream.bench import wire
-from mewstream.bench.errors import CheckFailed
+from mewstream.bench.errors import CheckFailed, Overloaded
 from mewstream.bench.peer import describe_close
 
-#: Numbers are this wide; they begin anew after a period.
+#: Width of the numbers, which start again after a period.
 DIGITS = 10
 _PERIOD_BYTES = 8 << 20
 _SEQUENCE = b"%010d"
 
 
 class Pattern:
-    """What one writer sends to one stream, over and over: a period of numbered frames."""
+    """The frames of one writer on one stream: a period of numbered frames, which is repeated."""
 
     def __init__(self, stream: str, size: int, *, opcode: int = wire.TEXT) -> None:
         self.stream = stream
@@ -31,16 +30,16 @@ class Pattern:
         bodies = [self.body(number) for number in range(self.period)]
         head = wire.client_message(opcode, bodies[0])[: -len(bodies[0])]
         self.sent = _joined(head, bodies)
-        """As the writer sends it."""
+        """The period as the writer sends it."""
         self.sent_size = len(head) + body_size
         self._received: dict[int, tuple[bytes, int]] = {}
 
     def body(self, number: int) -> bytes:
-        """The message of a frame."""
+        """The message of the frame with a number."""
         return self._prefix + _SEQUENCE % (number % self.period) + self._padding
 
     def received(self, opcode: int) -> tuple[bytes, int]:
-        """As a reader gets it, and the size of one frame in it; some gateways turn text into binary."""
+        """The period as a reader gets it, and the size of one frame. Some gateways turn text into binary."""
         if opcode not in self._received:
             bodies = [self.body(number) for number in range(self.period)]
             head = wire.server_header(opcode, len(bodies[0]))
@@ -53,29 +52,29 @@ def _joined(head: bytes, bodies: list[bytes]) -> bytes:
 
 
 class PatternReader:
-    """Checks what one reader gets of a pattern."""
+    """Checks that one reader gets a pattern."""
 
     def __init__(self, participant: str, pattern: Pattern) -> None:
         self.participant = participant
         self.opcode = pattern.opcode
-        """As the gateway sends it."""
+        """The period as the gateway sends it."""
         self.replies: list[bytes] = []
-        """Pongs that have to be sent."""
+        """Pongs to be sent."""
         self._pattern = pattern
         self._bytes, self._size = pattern.received(pattern.opcode)
         self._periods = 0
         self._at = 0
-        """Where in the period the next byte is expected."""
+        """The position of the next expected byte in the period."""
         self._messages: wire.Messages | None = None
-        """Set while single messages are looked at; then ``_at`` is the start of a frame."""
+        """Set while single messages are parsed; ``_at`` is then the start of a frame."""
 
     @property
     def frames(self) -> int:
-        """Whole frames, all of them as expected."""
+        """The number of complete frames, all as expected."""
         return self._periods * self._pattern.period + self._at // self._size
 
     def feed(self, data: memoryview, now: int) -> None:
-        """Take what was received. Raises CheckFailed where it is not what the writer sent."""
+        """Check received bytes. Raises CheckFailed if they are not what the writer sent."""
         if self._messages is None and self._fits(data):
             return
         if self._messages is None:
@@ -117,14 +116,12 @@ class PatternReader:
             elif opcode == wire.PING:
                 self.replies.append(wire.client_message(wire.PONG, payload))
             elif opcode == wire.CLOSE:
-                raise CheckFailed(
+                raise Overloaded(
                     f"{self.participant} was disconnected after {self.frames} frames: {describe_close(payload)}"
                 )
             elif b'"frames_dropped"' in payload:
-                raise CheckFailed(
-                    f"{self.participant}: the gateway dropped frames, because it could not be sent to fast enough"
-                )
-            # What is left may be the pattern again.
+                raise Overloaded(f"{self.participant}: the gateway dropped frames, because this reader was too slow")
+            # The rest may match the pattern again.
             if messages.is_between and self._fits(messages.unread):
                 self._messages = None
                 return

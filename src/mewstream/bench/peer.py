@@ -1,4 +1,4 @@
-"""One participant on a blocking socket: for all that comes before and beside the measured part."""
+"""One participant on a blocking socket, for everything but the measured part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mewstream.bench.errors import BenchError, Refused, Unreachable
 from mewstream.bench.roster import Participant
 from mewstream.protocol.errors import ConfigError
 
-#: Seconds. Long: a gateway that is loaded to its limit must still be waited for.
+#: Seconds to wait for an answer. It is long, because a gateway at its limit may be slow.
 PATIENCE = 60.0
 _CHUNK = 1 << 18
 # Two fields of Linux's struct tcp_info.
@@ -50,7 +50,7 @@ class Address(NamedTuple):
 
 
 def open_socket(address: Address, *, patience: float = PATIENCE) -> socket.socket:
-    """A WebSocket connection that nobody has joined on yet."""
+    """Open a WebSocket connection, without joining a space."""
     try:
         connection = socket.create_connection((address.host, address.port), timeout=patience)
     except OSError as error:
@@ -63,7 +63,7 @@ def open_socket(address: Address, *, patience: float = PATIENCE) -> socket.socke
     )
     head = b""
     try:
-        # Byte by byte: what follows the head belongs to the first message.
+        # Byte by byte, because the bytes after the head belong to the first message.
         while not head.endswith(b"\r\n\r\n"):
             byte = connection.recv(1)
             if not byte:
@@ -111,7 +111,7 @@ class Peer:
     # -- sending ----------------------------------------------------------------------------------
 
     def envelope(self, kind: str, payload: Envelope) -> tuple[str, bytes]:
-        """An envelope with an id of its own, as bytes for the socket."""
+        """An envelope with a new id, and its bytes for the socket."""
         self._ids += 1
         id = f"{self._prefix}-{self._ids}"
         envelope = {"protocol": "mew/v0.4", "id": id, "from": self.id, "kind": kind, "payload": payload}
@@ -128,7 +128,7 @@ class Peer:
     # -- receiving --------------------------------------------------------------------------------
 
     def next(self) -> tuple[int, bytes]:
-        """The next text or binary message; pings are answered."""
+        """The next text or binary message. Pings are answered."""
         deadline = time.monotonic() + self.patience
         while True:
             while self._taken:
@@ -154,7 +154,7 @@ class Peer:
             self._taken.extend(self._messages.take())
 
     def receive(self, kind: str, of: str | None = None) -> Envelope:
-        """The next envelope of a kind, correlated to ``of``. An error of the gateway ends the run."""
+        """The next envelope of a kind, correlated to ``of``. Raises Refused for an error of the gateway."""
         while True:
             _, payload = self.next()
             if payload[:1] != b"{":
@@ -165,7 +165,7 @@ class Peer:
             refuse_errors(self.id, envelope)
 
     def settle(self, marker: str) -> int | None:
-        """Read until the chat with that id; the opcode of the last frame that came before it."""
+        """Read until the chat with an id, and return the opcode of the last frame before it."""
         opcode_of_frame: int | None = None
         quoted = b'"%b"' % marker.encode()
         while True:
@@ -178,7 +178,7 @@ class Peer:
                 return opcode_of_frame
 
     def attend(self) -> None:
-        """Take what is there, answer pings, and forget the rest."""
+        """Read what is available, answer pings and discard everything else."""
         data = self.socket.recv(_CHUNK)
         if not data:
             raise Unreachable(f"the gateway closed the connection of {self.id} without a word")
@@ -194,8 +194,8 @@ class Peer:
         return str(self.receive("stream/open", id)["payload"]["stream_id"])
 
     def received(self) -> tuple[int, int]:
-        """Bytes so far, and the pieces in which the network brought them: on one machine, nearly the writes
-        of the gateway. Zeros where the system does not tell."""
+        """The bytes received so far, and the number of network segments, which on one machine is nearly the number of
+        writes of the gateway. Zeros if the system does not report them."""
         try:
             info = self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
             return _BYTES_RECEIVED.unpack_from(info, 128)[0], _SEGMENTS_RECEIVED.unpack_from(info, 152)[0]
@@ -203,7 +203,7 @@ class Peer:
             return 0, 0
 
     def unread(self) -> bytes:
-        """Bytes that were received and given to nobody, which a reader that takes over must have."""
+        """The bytes that were received and not consumed, for a reader that takes over the connection."""
         left = b"".join(wire.server_header(opcode, len(payload)) + payload for opcode, payload in self._taken)
         self._taken.clear()
         return left + self._messages.unread

@@ -1,4 +1,4 @@
-"""Processes that read many connections, check everything, and do little else."""
+"""Processes that read many connections and check every frame."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Protocol, TypeVar
 
-from mewstream.bench.errors import BenchError, CheckFailed
-from mewstream.bench.forking import FORK, is_orphan
+from mewstream.bench.errors import BenchError, CheckFailed, Overloaded
 from mewstream.bench.peer import PATIENCE
-from mewstream.bench.process import own_cpu_seconds
+from mewstream.bench.resource_usage import own_cpu_seconds
+from mewstream.bench.workers import FORK, is_orphan
 
 _BUFFER = 1 << 18
-#: Seconds after the last expected frame within which a surplus one would be noticed.
+#: Seconds after the last expected frame in which a surplus frame would be noticed.
 _AFTERMATH = 0.05
 
 
@@ -46,10 +46,10 @@ class Reader(Protocol):
 
 
 class Outcome(NamedTuple):
-    """What one process of readers has seen."""
+    """The result of one process of readers."""
 
     finished: int
-    """Nanoseconds of the monotonic clock: when the last reader had the last frame."""
+    """When the last reader got the last frame, in nanoseconds of the monotonic clock."""
     deliveries: int
     cpu_seconds: float
     latencies: Counter[int]
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 class ReaderPool:
-    """Readers, spread over processes. Pings are answered, except for those who are ``writers`` too."""
+    """Readers, distributed over processes. They answer pings, except on connections that ``writers`` send on."""
 
     def __init__(
         self,
@@ -92,22 +92,22 @@ class ReaderPool:
             process.join()
 
     def progress(self) -> int:
-        """Frames that have come through, by one reader of each process."""
+        """The number of frames that have arrived, measured by one reader of each process."""
         return int(min(self._progress))
 
     def check(self) -> None:
-        """Raise what a reader has found wrong so far."""
+        """Raise the error of a reader that has found one."""
         for _, pipe in self._workers:
             if pipe.poll():
                 _result(pipe)
 
     def finish(self, frames: int) -> list[Outcome]:
-        """So many frames were sent: wait until every reader has had them all."""
+        """Wait until every reader has received this number of frames, and return the results."""
         for _, pipe in self._workers:
             try:
                 pipe.send(frames)
             except BrokenPipeError:
-                pass  # it has an error to tell
+                pass  # it has sent an error
         return [_result(pipe) for _, pipe in self._workers]
 
 
@@ -136,7 +136,7 @@ def _work(
     except BenchError as error:
         pipe.send(error)
     except (KeyboardInterrupt, BrokenPipeError, EOFError):
-        pass  # the one who asked is gone
+        pass  # the parent process is gone
 
 
 def _read_all(
@@ -174,10 +174,10 @@ def _read_all(
         except OSError as error:
             raise CheckFailed(f"{reader.participant} was cut off after {reader.frames} frames: {error}") from None
         if not size:
-            raise CheckFailed(f"{reader.participant} was disconnected after {reader.frames} frames")
+            raise Overloaded(f"{reader.participant} was disconnected after {reader.frames} frames")
         reader.feed(view[:size], time.monotonic_ns())
         if reader.replies:
-            if reader.participant not in writers:  # there another process may be in the middle of a frame
+            if reader.participant not in writers:  # another process may be sending a frame on this connection
                 connection.send(b"".join(reader.replies))
             reader.replies.clear()
 

@@ -1,4 +1,4 @@
-"""Who may join: ids and tokens, from a space.yaml, from a template, or made for a gateway of our own."""
+"""The participants of a measurement: ids and tokens from a space.yaml, from a template, or newly generated."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class Participant:
     space: str
     token: str = field(repr=False)
     is_present: bool = False
-    """It is in the space without a connection (``auto_connect``)."""
+    """Whether it is in the space without a connection (``auto_connect``)."""
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a measurement asks of a space, or of each of several."""
+    """What a measurement needs of a space, or of each of several spaces."""
 
     participants: int
-    """Who connect, in each space."""
+    """The number of participants that connect, in each space."""
     spaces: int = 1
     bystanders: int = 0
-    """Who only have to be there, in the first space: present without a connection where the gateway can do that."""
+    """Participants that are only present, in the first space; without a connection, if the gateway supports that."""
     is_patient: bool = True
-    """A gateway of ours waits for a slow reader instead of dropping: the run is about all of the frames."""
+    """Whether our gateway waits for slow readers instead of dropping frames, because every frame is measured."""
     unattended: float | None = None
-    """For so many seconds connections may be left alone, while others have their turn: ours does not ping them."""
+    """Seconds for which connections may be unattended. Our gateway sends no pings during that time."""
 
 
 class Roster:
-    """The participants of each space, in order."""
+    """The participants of all spaces, in order."""
 
     def __init__(self, participants: list[Participant]) -> None:
         self._spaces: dict[str, list[Participant]] = {}
@@ -45,7 +45,7 @@ class Roster:
             self._spaces.setdefault(each.space, []).append(each)
 
     def spaces(self, needs: Needs) -> list[list[Participant]]:
-        """So many spaces with so many who can connect."""
+        """The participants that connect, for each space. Raises ConfigError if there are too few."""
         fitting = [
             found[: needs.participants]
             for people in self._spaces.values()
@@ -59,7 +59,7 @@ class Roster:
         return fitting[: needs.spaces]
 
     def bystanders(self, needs: Needs) -> list[Participant]:
-        """Those of the first space who are not among its connecting ones: the present first."""
+        """The participants of the first space that do not connect; those that are present come first."""
         connecting = self.spaces(needs)[0]
         taken = {each.id for each in connecting}
         others = [each for each in self._spaces[connecting[0].space] if each.id not in taken]
@@ -73,7 +73,7 @@ class Roster:
 
 
 def roster_of_files(files: list[Path]) -> Roster:
-    """The tokens that space.yaml files list. Other places of tokens are the gateway's own business."""
+    """The participants whose tokens are listed in space.yaml files."""
     participants: list[Participant] = []
     for file in files:
         try:
@@ -106,7 +106,7 @@ def _participants(file: Path, document: Any) -> list[Participant]:
 
 
 def roster_of_template(needs: Needs, *, space: str, ids: str, token: str) -> Roster:
-    """Ids and tokens by rule: ``{n}`` is a number, ``{id}`` the participant, ``{s}`` the number of a space."""
+    """Ids and tokens by template: ``{n}`` is a number, ``{id}`` the participant, ``{s}`` the number of a space."""
     if needs.spaces > 1 and "{s}" not in space:
         raise ConfigError(
             f"this run needs {needs.spaces} spaces: give --space with {{s}} in it, for instance bench-{{s}}"
@@ -120,7 +120,7 @@ def roster_of_template(needs: Needs, *, space: str, ids: str, token: str) -> Ros
 
 
 def generated(needs: Needs) -> tuple[Roster, dict[str, Any]]:
-    """A roster with fresh tokens, and the space.yaml that says the same."""
+    """A roster with new tokens, and a space.yaml with the same participants."""
     participants: list[Participant] = []
     documents: list[dict[str, Any]] = []
     for number in range(needs.spaces):
@@ -141,7 +141,7 @@ def generated(needs: Needs) -> tuple[Roster, dict[str, Any]]:
             }
         )
     config: dict[str, Any] = documents[0] if len(documents) == 1 else {"spaces": documents}
-    # Nobody waits for a drain, and a crowd that connects may take its time before it joins.
+    # No drain at the end, and enough time to join when many connect at once.
     config["gateway"] = {"drain_seconds": 0, "join_timeout": 120}
     if needs.unattended is not None:
         config["gateway"]["ping_interval"] = needs.unattended
@@ -149,7 +149,7 @@ def generated(needs: Needs) -> tuple[Roster, dict[str, Any]]:
 
 
 def _settings(needs: Needs) -> dict[str, Any]:
-    """As many as the run needs; every other limit is what a user gets."""
+    """Limits large enough for the run. All others keep their defaults."""
     settings: dict[str, Any] = {"limits": {"participants_per_space": 1 << 20, "writers_per_stream": 1 << 20}}
     if needs.is_patient:
         settings["delivery"] = {"writer_pause": 60}

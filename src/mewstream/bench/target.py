@@ -1,4 +1,4 @@
-"""A gateway to be measured: one that runs already, or one that is started for each round."""
+"""The gateway to be measured: a running one, or one that is started for each round."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ import msgspec
 
 from mewstream.bench.errors import Unreachable
 from mewstream.bench.peer import Address
-from mewstream.bench.process import check_process
+from mewstream.bench.resource_usage import check_process
 from mewstream.bench.roster import Needs, Participant, Roster, generated
 from mewstream.protocol.errors import ConfigError
 
-#: Seconds until a gateway that was started must take connections.
+#: Seconds within which a started gateway must accept connections.
 START_PATIENCE = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A gateway that takes connections."""
+    """A gateway that accepts connections."""
 
     address: Address
     roster: Roster
@@ -39,7 +39,7 @@ class Live:
 
     @property
     def people(self) -> list[Participant]:
-        """Of the first space."""
+        """The participants of the first space."""
         return self.roster.spaces(self.needs)[0]
 
 
@@ -51,7 +51,7 @@ class Target(Protocol):
 
 
 class Remote:
-    """A gateway that somebody else runs."""
+    """A gateway that is already running."""
 
     def __init__(self, url: str, roster: Callable[[Needs], Roster], *, pid: int | None = None) -> None:
         self._address = Address.parse(url)
@@ -67,9 +67,9 @@ class Remote:
 
 
 class Spawned:
-    """A gateway that is started anew for each round, with a space.yaml made for the run.
+    """A gateway that is started for each round, with a generated space.yaml.
 
-    ``command`` has the places ``{config}``, ``{port}`` and ``{data}``."""
+    ``command`` contains the placeholders ``{config}``, ``{port}`` and ``{data}``."""
 
     def __init__(self, name: str, command: str) -> None:
         self.name = name
@@ -83,7 +83,7 @@ class Spawned:
         directory = Path(tempfile.mkdtemp(prefix="mewstream-bench-"))
         try:
             file = directory / "space.yaml"
-            # JSON is YAML, and quick to write.
+            # JSON is valid YAML, and fast to write.
             file.write_bytes(msgspec.json.encode(config))
             port = _free_port()
             places = {"{config}": str(file), "{port}": str(port), "{data}": str(directory / "data")}
@@ -106,7 +106,7 @@ class Spawned:
 
 
 def our_gateway(*, durability: str = "flush", journal: bool = True) -> Spawned:
-    """``mewstream serve``, of this very installation."""
+    """``mewstream serve`` of this installation."""
     command = [sys.executable, "-m", "mewstream.cli.main", "serve", "--config", "{config}", "--port", "{port}"]
     if journal:
         command += ["--data", "{data}", "--durability", durability]

@@ -1,4 +1,4 @@
-"""WebSocket messages as bytes, for both sides of a connection."""
+"""Encoding and parsing WebSocket messages."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 _FIN = 0x80
 _MASKED = 0x80
-#: A mask of zeros is as valid as any other, and costs nothing to apply.
+#: A mask of zeros is valid, and costs nothing to apply.
 _NO_MASK = bytes(4)
 
 
 def server_header(opcode: int, size: int) -> bytes:
-    """As a gateway begins a message that it sends in one piece."""
+    """The header of an unfragmented message from a gateway."""
     return _header(opcode, size, 0)
 
 
 def client_message(opcode: int, payload: bytes) -> bytes:
-    """As a client sends a message."""
+    """A message from a client."""
     return _header(opcode, len(payload), _MASKED) + _NO_MASK + payload
 
 
@@ -31,18 +31,18 @@ def _header(opcode: int, size: int, masked: int) -> bytes:
 
 
 class Piece(NamedTuple):
-    """One WebSocket frame of a gateway within a buffer: a whole message, or a fragment of one."""
+    """The position of one WebSocket frame in a buffer: a message, or a fragment of one."""
 
     opcode: int
-    """0: a fragment that goes on."""
+    """0 for a continuation of a fragmented message."""
     is_last: bool
     start: int
-    """Of its payload."""
+    """Start of its payload."""
     end: int
 
 
 def piece_at(buffer: bytes | bytearray, start: int) -> Piece | None:
-    """The WebSocket frame that begins there; None where it is not complete yet."""
+    """The WebSocket frame that begins at a position; None if it is not complete yet."""
     have = len(buffer) - start
     if have < 2:
         return None
@@ -64,7 +64,7 @@ def piece_at(buffer: bytes | bytearray, start: int) -> Piece | None:
 
 
 class Messages:
-    """Cuts the bytes of a gateway into whole messages; fragments are put together."""
+    """Splits the bytes of a gateway into messages, and assembles fragments."""
 
     def __init__(self, begun: bytes = b"") -> None:
         self._buffer = bytearray(begun)
@@ -76,16 +76,16 @@ class Messages:
 
     @property
     def unread(self) -> bytes:
-        """What has come of messages that :meth:`take` has not given yet."""
+        """The bytes of messages that :meth:`take` has not returned yet."""
         return bytes(self._buffer)
 
     @property
     def is_between(self) -> bool:
-        """No fragment waits for its next."""
+        """Whether no fragmented message is incomplete."""
         return not self._opcode
 
     def take(self, most: int | None = None) -> list[tuple[int, bytes]]:
-        """Opcode and payload of every complete message, or of so many."""
+        """The opcode and payload of every complete message, or of at most this many."""
         messages: list[tuple[int, bytes]] = []
         start = 0
         buffer = self._buffer

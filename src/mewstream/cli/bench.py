@@ -11,11 +11,10 @@ from typing import Any
 import click
 
 from mewstream.bench.auth import Auth
-from mewstream.bench.comparing import Measurement, run_rounds
+from mewstream.bench.comparison import Measurement, run_rounds
 from mewstream.bench.control import Control
 from mewstream.bench.errors import CheckFailed, Refused, Unreachable
 from mewstream.bench.fanout import Fanout
-from mewstream.bench.forking import end_on_sigterm
 from mewstream.bench.idle import Idle
 from mewstream.bench.join import Join
 from mewstream.bench.order import MIN_SIZE
@@ -23,10 +22,11 @@ from mewstream.bench.pattern import DIGITS
 from mewstream.bench.rate import Rate
 from mewstream.bench.roster import Needs, Roster, roster_of_files, roster_of_template
 from mewstream.bench.target import Remote, Spawned, Target, our_gateway
+from mewstream.bench.workers import end_on_sigterm
 from mewstream.cli.output import complain, print_json, print_table, quietly
 from mewstream.cli.values import size_in_bytes, time_span
 
-_REFUSED, _NO_CONNECTION = 1, 3
+REFUSED, NO_CONNECTION = 1, 3
 _ROUNDS_OF_A_COMPARISON = 5
 
 _TARGET_OPTIONS = (
@@ -85,90 +85,79 @@ _TARGET_OPTIONS = (
 )
 
 
-class Setup:
-    """What the options that all measurements have in common ask for."""
+def _measure(measurement: Measurement, options: dict[str, Any]) -> None:
+    """Run a measurement as the common options say, and print its figures."""
+    end_on_sigterm()
+    targets = _targets(options)
+    rounds = options["rounds"] or (_ROUNDS_OF_A_COMPARISON if len(targets) > 1 else 1)
+    quiet = options["as_json"]
+    tell = None if quiet or rounds * len(targets) == 1 else complain
+    try:
+        comparison = run_rounds(measurement, targets, rounds, tell=tell)
+    except CheckFailed as failed:
+        complain(f"the gateway did not pass the check: {failed}")
+        sys.exit(REFUSED)
+    except (Refused, Unreachable) as error:
+        complain(error)
+        sys.exit(REFUSED if isinstance(error, Refused) else NO_CONNECTION)
+    if quiet:
+        print_json(comparison.as_json())
+        return
+    settings = ", ".join(f"{key} {value}" for key, value in comparison.settings.items())
+    columns = [f"median of {rounds}" if rounds > 1 else "", *comparison.targets]
+    if len(targets) > 1:
+        columns.append("ratio")
+    print_table(f"{comparison.measurement} ({settings})", columns, comparison.rows())
+    for warning in comparison.warnings:
+        complain(warning)
 
-    def __init__(self, **options: Any) -> None:
-        self._options = options
-        self._rounds: int | None = options["rounds"]
 
-    def run(self, measurement: Measurement) -> None:
-        end_on_sigterm()
-        targets = self._targets()
-        rounds = self._rounds or (_ROUNDS_OF_A_COMPARISON if len(targets) > 1 else 1)
-        quiet = self._options["as_json"]
-        try:
-            comparison = run_rounds(
-                measurement, targets, rounds, tell=None if quiet or rounds * len(targets) == 1 else complain
-            )
-        except CheckFailed as failed:
-            complain(f"the gateway did not pass the check: {failed}")
-            sys.exit(_REFUSED)
-        except Refused as refused:
-            complain(refused)
-            sys.exit(_REFUSED)
-        except Unreachable as unreachable:
-            complain(unreachable)
-            sys.exit(_NO_CONNECTION)
-        if quiet:
-            print_json(comparison.as_json())
-            return
-        settings = ", ".join(f"{key} {value}" for key, value in comparison.settings.items())
-        columns = ["median of " + str(rounds) if rounds > 1 else "", *comparison.targets]
-        if len(targets) > 1:
-            columns.append("ratio")
-        print_table(f"{comparison.measurement} ({settings})", columns, comparison.rows())
-        for warning in comparison.warnings:
-            complain(warning)
+def _targets(options: dict[str, Any]) -> list[Target]:
+    if sum(bool(options[way]) for way in ("url", "spawn", "spawn_command")) != 1:
+        raise click.UsageError("say which gateway: one of --url, --spawn or --spawn-command")
+    if options["compare_url"] and options["compare_command"]:
+        raise click.UsageError("--compare and --compare-command are two ways to say the same: give one of them")
+    targets: list[Target] = []
+    if options["url"]:
+        targets.append(Remote(options["url"], _roster_of(options["configs"], options), pid=options["pid"]))
+    elif options["spawn"]:
+        targets.append(our_gateway(durability=options["durability"], journal=not options["no_journal"]))
+    else:
+        targets.append(Spawned(_name(options["spawn_command"]), options["spawn_command"]))
+    if options["compare_url"]:
+        configs = options["compare_configs"] or options["configs"]
+        targets.append(Remote(options["compare_url"], _roster_of(configs, options), pid=options["compare_pid"]))
+    elif options["compare_command"]:
+        targets.append(Spawned(_name(options["compare_command"]), options["compare_command"]))
+    return targets
 
-    def _targets(self) -> list[Target]:
-        options = self._options
-        ways = [way for way in ("url", "spawn", "spawn_command") if options[way]]
-        if len(ways) != 1:
-            raise click.UsageError("say which gateway: one of --url, --spawn or --spawn-command")
-        if options["compare_url"] and options["compare_command"]:
-            raise click.UsageError("--compare and --compare-command are two ways to say the same: give one of them")
-        targets: list[Target] = []
-        if options["url"]:
-            targets.append(Remote(options["url"], self._roster_of(options["configs"]), pid=options["pid"]))
-        elif options["spawn"]:
-            targets.append(our_gateway(durability=options["durability"], journal=not options["no_journal"]))
-        else:
-            targets.append(Spawned(_name(options["spawn_command"]), options["spawn_command"]))
-        if options["compare_url"]:
-            configs = options["compare_configs"] or options["configs"]
-            targets.append(Remote(options["compare_url"], self._roster_of(configs), pid=options["compare_pid"]))
-        elif options["compare_command"]:
-            targets.append(Spawned(_name(options["compare_command"]), options["compare_command"]))
-        return targets
 
-    def _roster_of(self, configs: tuple[Path, ...]) -> Callable[[Needs], Roster]:
-        options = self._options
-        if configs:
-            roster = roster_of_files(list(configs))
-            return lambda needs: roster
-        if not options["token_template"]:
-            raise click.UsageError(
-                "the participants need tokens: give --config space.yaml, or set MEW_BENCH_TOKEN to a template with {id}"
-            )
-        return lambda needs: roster_of_template(
-            needs, space=options["space"], ids=options["ids"], token=options["token_template"]
+def _roster_of(configs: tuple[Path, ...], options: dict[str, Any]) -> Callable[[Needs], Roster]:
+    if configs:
+        roster = roster_of_files(list(configs))
+        return lambda needs: roster
+    if not options["token_template"]:
+        raise click.UsageError(
+            "the participants need tokens: give --config space.yaml, or set MEW_BENCH_TOKEN to a template with {id}"
         )
+    return lambda needs: roster_of_template(
+        needs, space=options["space"], ids=options["ids"], token=options["token_template"]
+    )
 
 
 def _name(command: str) -> str:
-    """A column needs a short one: the script or program."""
+    """A short name for a column: the script or program."""
     words = command.split()
     return Path(next((word for word in words if word.endswith((".py", ".js"))), words[0])).name
 
 
 def _measured(command: Callable[..., Measurement]) -> Callable[..., None]:
-    """A command that returns what to measure becomes one that measures it."""
+    """Turn a function that returns a measurement into a command that runs it."""
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
         common = {name: options.pop(name) for name in _COMMON}
-        Setup(**common).run(command(**options))
+        _measure(command(**options), common)
 
     wrapped: Callable[..., None] = quietly(run)
     for option in reversed(_TARGET_OPTIONS):
@@ -210,9 +199,9 @@ def _size(least: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def bench() -> None:
     """Measure a MEW gateway, ours or another, and check everything it delivers.
 
-    Each measurement speaks plain v0.4. Every run checks that each reader got every frame, in order
-    and unchanged; a gateway that fails has exit code 1 and no figures. With the process of the gateway
-    (--pid, --spawn) its CPU time is told too. The load generator reports its own share.
+    All measurements speak plain v0.4. Every run checks that each reader got every frame, in order and
+    unchanged; if not, the exit code is 1 and there are no figures. If the process of the gateway is known
+    (--pid, --spawn), its CPU time is measured too. The load generator also reports its own CPU time.
 
     \b
     Examples:
@@ -230,7 +219,7 @@ def bench() -> None:
 @_workers
 @_measured
 def fanout(readers: int, size: int, seconds: float, binary: bool, workers: int) -> Measurement:
-    """One writer at full speed, to many readers.
+    """Measure one writer at full speed, with many readers.
 
     \b
     Examples:
@@ -242,7 +231,7 @@ def fanout(readers: int, size: int, seconds: float, binary: bool, workers: int) 
 
 @bench.command()
 @click.option("--writers", type=click.IntRange(1, 9999), default=20, show_default=True, help="Each has a stream.")
-@click.option("--readers", type=click.IntRange(0), default=0, show_default=True, help="Who read and do not write.")
+@click.option("--readers", type=click.IntRange(0), default=0, show_default=True, help="Participants that only read.")
 @click.option(
     "--hz", type=click.FloatRange(0.01), default=60.0, show_default=True, help="Frames a second of each writer."
 )
@@ -266,7 +255,7 @@ def rate(
     binary: bool,
     workers: int,
 ) -> Measurement:
-    """Writers at a steady rate, everyone reads: latency, or the highest rate with a short one.
+    """Measure the latency at a steady rate, or the highest rate with a short latency.
 
     \b
     Examples:
@@ -289,7 +278,13 @@ def rate(
 
 @bench.command()
 @click.option("--pairs", type=click.IntRange(1), default=4, show_default=True, help="Each hands a stream to and fro.")
-@click.option("--readers", type=click.IntRange(1), default=10, show_default=True, help="Who read the frames meanwhile.")
+@click.option(
+    "--readers",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Participants that read the frames meanwhile.",
+)
 @click.option(
     "--hz", type=click.FloatRange(0.01), default=1000.0, show_default=True, help="Frames a second that flow meanwhile."
 )
@@ -298,7 +293,7 @@ def rate(
 @_workers
 @_measured
 def control(pairs: int, readers: int, hz: float, size: int, seconds: float, workers: int) -> Measurement:
-    """Grant, revoke and transfer while frames flow: round trips a second.
+    """Measure grants, revokes and transfers per second while frames flow.
 
     \b
     Examples:
@@ -309,28 +304,35 @@ def control(pairs: int, readers: int, hz: float, size: int, seconds: float, work
 
 
 @bench.command()
-@click.option("--joiners", type=click.IntRange(1), default=500, show_default=True, help="Who join at once.")
+@click.option(
+    "--joiners", type=click.IntRange(1), default=500, show_default=True, help="Participants that join at once."
+)
 @click.option("--streams", type=click.IntRange(1), default=50, show_default=True, help="Streams that are active.")
 @click.option(
-    "--concurrency", type=click.IntRange(1), default=50, show_default=True, help="Who wait for a welcome at any time."
+    "--concurrency",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Participants that wait for a welcome at any time.",
 )
 @click.option(
     "--bystanders",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Who are there without a connection (auto_connect).",
+    help="Participants that are present without a connection (auto_connect).",
 )
 @click.option(
     "--listeners",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Who are there with a connection, and hear of everyone who joins.",
+    help="Participants that are connected and are told about every join.",
 )
+@click.option("--waves", type=click.IntRange(1), default=1, show_default=True, help="Join in this many waves.")
 @_measured
-def join(joiners: int, streams: int, concurrency: int, bystanders: int, listeners: int) -> Measurement:
-    """A storm of joins: how fast, and is every welcome right?
+def join(joiners: int, streams: int, concurrency: int, bystanders: int, listeners: int, waves: int) -> Measurement:
+    """Measure a storm of joins, and check every welcome.
 
     \b
     Examples:
@@ -342,6 +344,7 @@ def join(joiners: int, streams: int, concurrency: int, bystanders: int, listener
         concurrency=concurrency,
         bystanders=bystanders,
         listeners=listeners,
+        waves=waves,
     )
 
 
@@ -358,7 +361,7 @@ def join(joiners: int, streams: int, concurrency: int, bystanders: int, listener
 )
 @_measured
 def idle(connections: int, spaces: int, seconds: float) -> Measurement:
-    """Memory of the gateway for connections that do nothing. Needs --spawn or --pid.
+    """Measure the memory of the gateway for idle connections. Needs --spawn or --pid.
 
     \b
     Examples:
@@ -380,7 +383,7 @@ def idle(connections: int, spaces: int, seconds: float) -> Measurement:
 @_seconds
 @_measured
 def auth(writers: tuple[int, ...], size: int, seconds: float) -> Measurement:
-    """What a frame costs as the authorized writers of its stream grow.
+    """Measure the cost of a frame as the number of authorized writers grows.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at, one function each."""
+"""The checks of ``doctor``, one function each."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ Level = Literal["ok", "warn", "missing"]
 
 OLDEST_PYTHON = (3, 11)
 GIB = 1 << 30
-#: Below the first the gateway may soon be unable to record; below the second it cannot begin.
+#: With less free space than the first, the gateway may soon be unable to record; with less than the second, it cannot
+#: start.
 LITTLE_DISK, NO_DISK = GIB, 64 << 20
 FEW_DESCRIPTORS = 4096
-#: Distributions that are imported by another name.
+#: Distributions whose module has a different name.
 _MODULES = {"google-re2": "re2", "pyyaml": "yaml"}
 
 
@@ -42,7 +43,7 @@ class Finding:
 
 
 def examine(host: str, port: int, data: Path) -> Iterator[Finding]:
-    """Everything, in the order in which to mend it."""
+    """Run all checks, in the order in which problems should be fixed."""
     yield _python()
     yield from _packages()
     yield _port(host, port)
@@ -62,7 +63,7 @@ def _python() -> Finding:
 
 
 def _packages() -> Iterator[Finding]:
-    """What the package says that it needs: installed, and able to be imported."""
+    """Whether the required packages are installed and can be imported."""
     try:
         required = metadata.requires("mewstream") or []
     except metadata.PackageNotFoundError:
@@ -80,7 +81,7 @@ def _packages() -> Iterator[Finding]:
             importlib.import_module(_MODULES.get(name.lower(), name.replace("-", "_")))
             good.append(f"{name} {metadata.version(name)}")
         except Exception as error:
-            # A package that is there and broken raises whatever it likes.
+            # A broken package may raise any exception.
             remedy = f"run: {sys.executable} -m pip install --force-reinstall '{requirement}'"
             yield Finding(name, "missing", f"cannot be imported ({error})", remedy)
     yield Finding("packages", "ok" if good else "missing", ", ".join(good) or "none")
@@ -97,23 +98,23 @@ def _port(host: str, port: int) -> Finding:
         return Finding(what, "missing", f"{host} is no address ({error.strerror})", "give another --host")
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return _who_has(host, port)
+            return _taken_port(host, port)
         return Finding(what, "missing", f"{host} cannot be used ({error.strerror})", "give another --host or --port")
     return Finding(what, "ok", f"free on {host}")
 
 
-def _who_has(host: str, port: int) -> Finding:
-    """A port that is taken: perhaps by a gateway that runs already."""
+def _taken_port(host: str, port: int) -> Finding:
+    """Whether the port is taken by a running gateway, which is fine, or by another program."""
     import asyncio
 
-    from mewstream.cli import asking
-    from mewstream.cli.connecting import Who
+    from mewstream.cli import http_api
+    from mewstream.cli.identity import Identity
     from mewstream.protocol.errors import MewError
 
     address = f"[{host}]" if ":" in host else host
     try:
         health = asyncio.run(
-            asyncio.wait_for(asking.health(Who(f"ws://{address}:{port}", None, None, None)), timeout=5)
+            asyncio.wait_for(http_api.health(Identity(f"ws://{address}:{port}", None, None, None)), timeout=5)
         )
     except (MewError, TimeoutError):
         health = {}
@@ -124,7 +125,7 @@ def _who_has(host: str, port: int) -> Finding:
 
 
 def _data_directory(data: Path) -> Iterator[Finding]:
-    """Whether the journal could be written there, tried in the directory that is there already."""
+    """Whether the journal can be written there. The test file is written to the nearest directory that exists."""
     existing = data.absolute()
     while not existing.is_dir() and existing.parent != existing:
         if existing.exists():
@@ -152,7 +153,7 @@ def _data_directory(data: Path) -> Iterator[Finding]:
 
 
 def _descriptors() -> Finding:
-    """A connection needs one each."""
+    """Whether there are enough file descriptors: every connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"{soft} files and connections"
     if soft == resource.RLIM_INFINITY or soft >= FEW_DESCRIPTORS:

@@ -1,6 +1,6 @@
-"""The table of commands. A command is imported when it is used, so that the others cost nothing.
+"""The table of commands. A command is imported only when it is used, so that the program starts quickly.
 
-To add one: write its module and one line in ``COMMANDS``.
+To add a command, write its module and add one line to ``COMMANDS``.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from click.shell_completion import CompletionItem
 
 class Entry(NamedTuple):
     target: str
-    """``module:attribute`` of the click command, below ``mewstream.cli``; one elsewhere has its full name."""
+    """``module:attribute`` of the click command. The module is below ``mewstream.cli``, or has its full name."""
     summary: str
-    """For ``mewstream --help``, which must not import the command to ask."""
+    """The summary for ``mewstream --help``, which does not import the command."""
 
 
-#: Heading -> name -> where it is. Both are listed in this order.
+#: Heading -> name -> entry, in the order of ``mewstream --help``.
 COMMANDS: dict[str, dict[str, Entry]] = {
     "The gateway": {
-        "init": Entry("init:init", "Write a space.yaml with fresh tokens."),
+        "init": Entry("init:init", "Write a space.yaml with new tokens."),
         "serve": Entry("serve:serve", "Run the gateway until it is stopped."),
-        "status": Entry("status:status", "Tell how the gateway is, who is here and what is open."),
+        "status": Entry("status:status", "Show the state of the gateway, its participants and streams."),
         "bench": Entry("bench:bench", "Measure a gateway, ours or another, and check all it delivers."),
-        "doctor": Entry("doctor:doctor", "Tell what is missing on this machine, and how to get it."),
+        "doctor": Entry("doctor:doctor", "Find out what is missing on this machine, and how to get it."),
     },
     "In a space": {
         "join": Entry("join:join", "Take part in a space from this terminal: chat, watch, grant, approve."),
         "send": Entry("send:send", "Send a message: chat, or any kind."),
         "publish": Entry("publish:publish", "Send a file or stdin into a stream."),
-        "tail": Entry("tail:tail", "Print the frames of a stream, or all that happens, as it comes."),
+        "tail": Entry("tail:tail", "Print the frames of a stream, or everything, as it happens."),
     },
     "Streams and people": {
         "streams": Entry("streams:list_streams", "List the open streams."),
         "grant": Entry("streams:grant", "Let somebody write to a stream, or read it."),
-        "revoke": Entry("streams:revoke", "Take the right to write or read away."),
+        "revoke": Entry("streams:revoke", "Revoke the right to write or read."),
         "transfer": Entry("streams:transfer", "Make somebody else the owner of a stream."),
         "close": Entry("streams:close", "Close a stream."),
-        "invite": Entry("people:invite", "Let somebody new in, and get the token for it."),
-        "kick": Entry("people:kick", "Remove somebody from the space."),
-        "token": Entry("token:token", "Make tokens."),
+        "invite": Entry("membership:invite", "Invite a new participant, and get its token."),
+        "kick": Entry("membership:kick", "Remove a participant from the space."),
+        "token": Entry("token:token", "Create tokens."),
     },
     "The record": {
         "replay": Entry("replay:replay", "Play a recorded stream into a live space."),
@@ -58,13 +58,13 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "demo": Entry("mewstream.demo.__main__:demo", "Play a session, and show what the pipeline makes of it."),
     },
     "The shell": {
-        "completion": Entry("completion:completion", "Let a shell complete what you type."),
+        "completion": Entry("completion:completion", "Set up completion in your shell."),
     },
 }
 
 
 class LazyCommands(MutableMapping[str, click.Command]):
-    """Commands by name, each imported when it is asked for."""
+    """Commands by name, each imported when it is looked up."""
 
     def __init__(self, table: dict[str, dict[str, Entry]]) -> None:
         self._entries = {name: entry for section in table.values() for name, entry in section.items()}
@@ -97,10 +97,10 @@ class LazyCommands(MutableMapping[str, click.Command]):
 
 
 class LazyGroup(click.Group):
-    """A group whose help and completion need no command imported."""
+    """A group whose help and completion import no command."""
 
     def __init__(self, name: str | None = None, *, table: dict[str, dict[str, Entry]], **settings: object) -> None:
-        super().__init__(name, **settings)  # type: ignore[arg-type]  # click's own settings, passed on as they are
+        super().__init__(name, **settings)  # type: ignore[arg-type]  # click's own settings, passed on unchanged
         self.commands = LazyCommands(table)
         self._table = table
 

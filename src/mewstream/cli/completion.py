@@ -1,4 +1,4 @@
-"""``mewstream completion``: let a shell complete commands, options, streams and participants."""
+"""``mewstream completion``: set up completion of commands, options, streams and participants in a shell."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SHELLS = ("bash", "zsh", "fish")
 @click.pass_context
 @quietly
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that makes SHELL complete what you type.
+    """Print a script that makes SHELL complete what you type.
 
-    Names of streams and participants are asked of the gateway, if --as or MEW_PARTICIPANT says who you are.
+    Names of streams and participants come from the gateway, if --as or MEW_PARTICIPANT says who you are.
 
     \b
     Examples:

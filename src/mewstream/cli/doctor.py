@@ -1,4 +1,4 @@
-"""``mewstream doctor``: what this machine has, and what it lacks."""
+"""``mewstream doctor``: check whether this machine can run mewstream."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ _COLOURS = {"ok": "green", "warn": "yellow", "missing": "red"}
 @click.option("--json", "as_json", is_flag=True, help="A JSON list: what, level, found, remedy.")
 @quietly
 def doctor(host: str, port: int, data: Path, as_json: bool) -> None:
-    """Tell what this machine has and lacks to run mewstream, a line each: ok, warn or missing.
+    """Check whether this machine can run mewstream, with a line for each check: ok, warn or missing.
 
-    What is missing keeps the gateway from running. A warning does not: the pipeline may need it, or it is
-    not as good as it could be.
+    With 'missing', the gateway cannot run. With 'warn', it can, but the pipeline may not, or there is little room.
 
     Exit code 0: the gateway can run. 1: it cannot.
 

@@ -1,4 +1,4 @@
-"""``mewstream init``: a space.yaml to begin with."""
+"""``mewstream init``: write a first space.yaml."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from mewstream.cli.output import quietly
-from mewstream.cli.tokens import SPACE_FILE_VARIABLE, secret_file
+from mewstream.cli.secret_files import secret_file
+from mewstream.cli.token_lookup import SPACE_FILE_VARIABLE
 from mewstream.gateway.identity import new_token
 from mewstream.protocol.errors import ConfigError
 from mewstream.protocol.identifiers import flaw_in_id, flaw_in_participant_id
@@ -97,12 +98,12 @@ defaults:
     show_default=True,
     help="The file to write. Only you can read it.",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there. Its tokens are gone then.")
+@click.option("--force", is_flag=True, help="Replace an existing file. Its tokens are lost.")
 @quietly
 def init(space: str, participants: tuple[str, ...], output: Path, force: bool) -> None:
-    """Write a space.yaml with fresh tokens, and tell what to do next.
+    """Write a space.yaml with new tokens, and print what to do next.
 
-    The other commands find the tokens in it when they are run beside it.
+    The other commands find the tokens in it if they are run in the same directory.
 
     \b
     Examples:
@@ -131,7 +132,7 @@ def _check(space: str, participants: tuple[str, ...]) -> None:
 
 
 def _content(space: str, participants: tuple[str, ...]) -> str:
-    """A string of JSON is one of YAML too, whatever is in it."""
+    """The file. Names and tokens are written as JSON strings, which are valid YAML whatever they contain."""
     host, *guests = participants
     content = _HEAD.format(space=json.dumps(space))
     content += _HOST.format(name=json.dumps(host), token=json.dumps(new_token()))

@@ -1,4 +1,4 @@
-"""How more of mewstream is installed. It is on no index, so that depends on where this one came from."""
+"""How to install an extra of mewstream, which depends on where the installed package came from: it is on no index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 
 def how_to_install(extra: str = "") -> str:
-    """What to do to have mewstream with an extra, such as ``spark``."""
+    """The instruction for installing mewstream with an extra such as ``spark``."""
     extras = f"[{extra}]" if extra else ""
     origin = _origin()
     url = str(origin.get("url", ""))
@@ -33,7 +33,7 @@ def _pip(what: str, *, editable: bool = False) -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """Where the installed package came from, as installers note it (PEP 610); empty where nobody knows."""
+    """Where the installed package came from, as recorded by its installer (PEP 610); empty if that is not known."""
     try:
         noted = metadata.distribution("mewstream").read_text("direct_url.json")
         found = json.loads(noted) if noted else {}

@@ -1,4 +1,4 @@
-"""``mewstream join``: a person takes part in a space, from a terminal."""
+"""``mewstream join``: take part in a space from a terminal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.identity import Identity, participant_options
 from mewstream.cli.output import complain, quietly
+from mewstream.cli.runner import run
 
 if TYPE_CHECKING:
     from mewstream.cli.terminal.lines import Line
@@ -25,26 +26,25 @@ if TYPE_CHECKING:
     envvar="MEW_HISTORY",
     show_envvar=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where typed lines are kept for the arrow keys; /dev/null keeps none.  "
+    help="The file of typed lines for the arrow keys; /dev/null for none.  "
     "[default: mewstream/history in $XDG_STATE_HOME or ~/.local/state]",
 )
 @click.option(
     "--all",
     "shows_all",
     is_flag=True,
-    help="A line for every message: also requests that the gateway answers to everyone, and acknowledgements.",
+    help="Show every message, including requests whose answer is shown anyway, and acknowledgements.",
 )
 @quietly
-def join(who: Who, history: Path | None, shows_all: bool) -> None:
-    """Take part in a space: chat, see what happens, and act by slash commands.
+def join(identity: Identity, history: Path | None, shows_all: bool) -> None:
+    """Take part in a space: chat, see what happens, and act with slash commands.
 
-    What you type is said to everyone; what begins with a slash is a command: /help lists them. Tab
-    completes commands, streams and names. Ctrl-C clears the line, and on an empty one stops waiting
-    for answers; Ctrl-D or /quit leaves. A lost connection is made again by itself.
+    What you type is said to everyone. A line that begins with a slash is a command; /help lists them. Tab
+    completes commands, streams and names. Ctrl-C clears the line or, if it is empty, stops waiting for
+    answers. Ctrl-D or /quit leaves. A lost connection is restored automatically.
 
-    Without a terminal it works line by line: what is read is carried out in order, what happens is
-    printed, and at the end of the input you leave. The exit code is then 1 if a line could not be
-    carried out.
+    Without a terminal, input is processed line by line, and the command leaves at its end. The exit code is
+    then 1 if a line failed.
 
     \b
     Examples:
@@ -56,25 +56,25 @@ def join(who: Who, history: Path | None, shows_all: bool) -> None:
     from mewstream.cli.terminal.screen import restored_terminal
 
     with restored_terminal():
-        has_failed = run(_join(who, history, shows_all))
+        has_failed = run(_join(identity, history, shows_all))
     if has_failed:
         sys.exit(1)
 
 
-async def _join(who: Who, history: Path | None, shows_all: bool) -> bool:
-    """Whether a line of a script failed. On a terminal the person has seen it."""
-    from mewstream.cli.terminal.completion import LineCompleter
+async def _join(identity: Identity, history: Path | None, shows_all: bool) -> bool:
+    """Take part until the end, and return whether a line of a script failed. On a terminal, the user has seen it."""
     from mewstream.cli.terminal.conversation import Conversation
+    from mewstream.cli.terminal.line_completer import LineCompleter
     from mewstream.cli.terminal.screen import Pipes, Terminal
     from mewstream.cli.terminal.session import Session
 
-    async with who.connect() as space:
+    async with identity.connect() as space:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             conversation = Conversation(Session(space, Pipes(), shows_all=shows_all))
             await conversation.run()
             return conversation.has_failed
         terminal = Terminal(
-            prompt=lambda: _prompt(space, who.space),
+            prompt=lambda: _prompt(space, identity.space),
             on_interrupt=lambda: conversation.interrupt(),
             history=_private(history or _default_history()),
         )
@@ -97,7 +97,7 @@ def _default_history() -> Path:
 
 
 def _private(file: Path) -> Path | None:
-    """The file, for its owner's eyes only; None, and a word on it, where it cannot be written."""
+    """Create the file if needed, readable only by its owner. None, with a message, if it cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))

@@ -1,4 +1,4 @@
-"""What the commands that read a journal share."""
+"""What the commands that read a journal have in common."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mewstream.journal.local import read_snapshot, snapshot_files
 from mewstream.journal.reader import JournalReader
 from mewstream.protocol import records
 
-#: So many names an error lists.
+#: How many names a message lists.
 _NAMED = 20
 
 data_option = click.option(
@@ -28,19 +28,19 @@ data_option = click.option(
 
 
 def open_reader(data: Path) -> JournalReader:
-    """The journal of a data directory, or an error that says that there is none."""
+    """The reader of the journal in a data directory. Raises JournalError if there is none."""
     reader = JournalReader(data / "journal")
     reader.identity()
     return reader
 
 
 def record_names() -> list[str]:
-    """Of all records that a journal may have."""
+    """The names of all records that a journal may contain."""
     return sorted({ERASED, *(str(each.__struct_config__.tag) for each in records.AnyRecord.__args__)})
 
 
 def spaces_in(reader: JournalReader) -> list[str]:
-    """The spaces of a journal: those of the newest snapshot of each partition, and of what came after it."""
+    """The spaces of a journal: those in the newest snapshot of each partition, and in the records after it."""
     identity = reader.identity()
     found: set[str] = set()
     for number in range(identity.partitions):
@@ -49,7 +49,7 @@ def spaces_in(reader: JournalReader) -> list[str]:
             try:
                 start, states = read_snapshot(file, identity.id)
             except (OSError, ValueError):
-                continue  # a snapshot helps, and is no more than that
+                continue  # without a usable snapshot, all records are read
             found.update(states)
             break
         for batch in reader.batches(number, start):
@@ -58,7 +58,7 @@ def spaces_in(reader: JournalReader) -> list[str]:
     return sorted(found)
 
 
-def tell_of_unknown_names(
+def report_unknown_names(
     reader: JournalReader,
     *,
     spaces: tuple[str, ...],
@@ -67,8 +67,9 @@ def tell_of_unknown_names(
     senders: tuple[str, ...],
     **others: Any,
 ) -> None:
-    """Where nothing was found: names that the journal has never had are told on stderr, with those that it has. It is
-    no error: a space, a stream or a sender may be there tomorrow."""
+    """Print to stderr which of these names do not occur in the journal, and which do. Used when nothing was found.
+
+    This is not an error, because a space, a stream or a sender may appear later."""
     asked = {"space": spaces, "stream_id": streams, "kind": kinds, "sender": senders}
     asked = {column: names for column, names in asked.items() if names}
     known: dict[str, set[str]] = {column: set() for column in asked}

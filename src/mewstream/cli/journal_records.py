@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import msgspec
 
-from mewstream.cli.journal_output import data_option, open_reader, record_names, tell_of_unknown_names
+from mewstream.cli.journal_output import data_option, open_reader, record_names, report_unknown_names
 from mewstream.cli.output import complain, printable, quietly
 from mewstream.cli.values import moment
 from mewstream.journal.errors import CorruptJournal, JournalError
@@ -25,7 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 POLL_SECONDS = 0.1
 _DATA_SHOWN = 120
-_SAID = frozenset({"record", "seq", "ts", "cause_seq", "stream_id", "digest"})
+#: Fields of the detail that have their own column.
+_COLUMNS = frozenset({"record", "seq", "ts", "cause_seq", "stream_id", "digest"})
 _STYLES = {"refused": "red", "frames-dropped": "yellow", "frame": "dim", "erased": "dim red", "envelope": "default"}
 
 _FILTERS = [
@@ -56,7 +57,7 @@ readers_option = click.option(
 
 
 def filter_options(command: F) -> F:
-    """Those of ``cat`` and ``export``. Each that names something may be given several times."""
+    """Add the filters of ``cat`` and ``export``. Those that name something may be repeated."""
     for option in reversed(_FILTERS):
         command = option(command)
     return command
@@ -65,19 +66,19 @@ def filter_options(command: F) -> F:
 @click.command()
 @data_option
 @filter_options
-@click.option("--limit", type=click.IntRange(1), help="Stop after so many records.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with every column.")
+@click.option("--limit", type=click.IntRange(1), help="Stop after this number of records.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new records, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with every column.")
 @readers_option
 @quietly
 def cat(data: Path, limit: int | None, follow: bool, as_json: bool, with_readers: bool, **filters: Any) -> None:
     """Print records, oldest first.
 
-    The records of one --space come in the order of their seq; those of several come partition by
-    partition. A gateway may be running: what it has written is read, what still waits is not.
+    The records of one --space are in the order of their seq; those of several are printed partition by
+    partition. A gateway may be running: its committed records are read.
 
-    In JSON, nulls are left out; data is text where it is UTF-8, otherwise data_base64. A frame that was for some
-    has readers_seq: the record that made that set of readers. With --readers it has their names too.
+    In JSON, nulls are left out; data is text if it is UTF-8, otherwise data_base64. A frame for a set of
+    readers has readers_seq, the record that made that set; with --readers, it has their names too.
 
     \b
     Examples:
@@ -106,7 +107,7 @@ def cat(data: Path, limit: int | None, follow: bool, as_json: bool, with_readers
                     if left == 0:
                         return
         if is_empty:
-            tell_of_unknown_names(reader, **filters)
+            report_unknown_names(reader, **filters)
     except CorruptJournal as flaw:
         sys.stdout.flush()
         complain(flaw)
@@ -114,7 +115,7 @@ def cat(data: Path, limit: int | None, follow: bool, as_json: bool, with_readers
 
 
 def _follow(scan: Scan, root: Path) -> Iterator[Chosen]:
-    """What is there, and then what comes. Indexes are read only when a file has changed."""
+    """The existing records, and then new ones. Indexes are read again only when a file has changed."""
     before: object = None
     while not scan.is_over:
         now = _sizes(root, scan)
@@ -134,7 +135,7 @@ def _sizes(root: Path, scan: Scan) -> list[tuple[str, int]]:
                     try:
                         sizes.append((file.path, file.stat().st_size))
                     except FileNotFoundError:
-                        continue  # sealed or pruned meanwhile
+                        continue  # it was sealed or pruned meanwhile
     return sorted(sizes)
 
 
@@ -150,7 +151,7 @@ def _json_writer() -> Callable[[dict[str, Any]], None]:
 
 def _line_writer() -> Callable[[dict[str, Any]], None]:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # whatever the locale can write
+        sys.stdout.reconfigure(errors="backslashreplace")  # for locales that cannot write every character
     if not sys.stdout.isatty():
         return lambda found: print("  ".join(_words(found)))  # noqa: T201
     from rich.console import Console
@@ -171,7 +172,7 @@ def _line_writer() -> Callable[[dict[str, Any]], None]:
 
 
 def _words(found: dict[str, Any]) -> list[str]:
-    """A record on one line: when, where, what, by whom, on which stream, and what it said."""
+    """The columns of a record on one line: time, space, seq, record, kind, sender, stream and content."""
     who = found.get("sender", "")
     if "participant" in found:
         who += f" -> {found['participant']}"
@@ -191,12 +192,12 @@ def _words(found: dict[str, Any]) -> list[str]:
 
 
 def _remaining(detail: msgspec.Raw | str) -> str:
-    """What the columns have not said already."""
+    """The detail of a record, without the fields that have their own column."""
     if isinstance(detail, str):
         return detail
     content = msgspec.json.decode(detail)
     if isinstance(content, dict):
-        content = {key: value for key, value in content.items() if key not in _SAID}
+        content = {key: value for key, value in content.items() if key not in _COLUMNS}
     return msgspec.json.encode(content).decode()
 
 
@@ -222,16 +223,15 @@ def export(data: Path, form: str, output: str, with_readers: bool, **filters: An
     """Write records for other programs.
 
     \b
-    jsonl             one JSON object a line, as `cat --json`
-    envelope-history  the history of the reference gateway: one JSON object a line with timestamp,
+    jsonl             one JSON object per line, as `cat --json`
+    envelope-history  the history of the reference gateway: one JSON object per line with timestamp,
                       event, id, envelope, participant, space_id, direction, transport, metadata.
-                      Only the events 'received' and 'rejected' can be told from the journal:
-                      it does not say who got what, so there is no 'delivered'. Frames are in
-                      no such history. A rejected envelope is null: it is not kept.
+                      There are only the events 'received' and 'rejected', because the journal does
+                      not say who got what. It contains no frames. The envelope of a rejected
+                      message is null, because it is not kept.
     parquet           every column, in row groups
 
-    A file is for its owner only, as the journal is, and an older one is replaced only when the new
-    one is complete.
+    Only its owner can read the file. An older file is replaced only when the new one is complete.
 
     \b
     Examples:
@@ -255,14 +255,14 @@ def export(data: Path, form: str, output: str, with_readers: bool, **filters: An
             else:
                 sink.writelines(history_lines(counted))
             if not counted.rows:
-                tell_of_unknown_names(reader, **filters)
+                report_unknown_names(reader, **filters)
     except CorruptJournal as flaw:
         complain(flaw if output == "-" else f"{flaw}; {output} is not written")
         sys.exit(1)
 
 
 class _Counted:
-    """What is chosen, and how many rows that were."""
+    """Iterates over selected records and counts them."""
 
     def __init__(self, scanned: Iterable[Chosen]) -> None:
         self._scanned = scanned
@@ -276,7 +276,7 @@ class _Counted:
 
 @contextmanager
 def _sink(output: str) -> Iterator[BinaryIO]:
-    """Standard output, or a file that is there when everything is in it, and not before."""
+    """Standard output, or a file that appears only when it is complete."""
     if output == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

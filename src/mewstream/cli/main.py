@@ -35,7 +35,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command. A user's mistake is one line and exit code 2, never a traceback."""
+    """Run the command. A user's mistake gives one line and exit code 2, never a traceback."""
     try:
         cli.main(standalone_mode=False)
     except click.Abort:
@@ -52,11 +52,12 @@ def main() -> None:
 
 
 def exit_code(error: MewError) -> int:
+    """The exit code for an error, as ``mewstream --help`` lists them."""
     if isinstance(error, PeerError):
         return REFUSED
     errors = sys.modules.get("mewstream.client.errors")
     if errors is None:
-        return WRONG_USAGE  # nothing of the client was loaded, so the error is none of its
+        return WRONG_USAGE  # the client was not imported, so it is not one of its errors
     if isinstance(error, errors.JoinRefused | errors.McpError | errors.ProposalRejected):
         return REFUSED
     lost = (errors.ConnectError, errors.ConnectionClosed, errors.FramesUnconfirmed)

@@ -1,4 +1,4 @@
-"""What commands print: tables, one line of complaint, a progress bar, and a quiet end."""
+"""What commands print: tables, JSON, error lines and progress bars."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ P = ParamSpec("P")
 
 
 def quietly(command: Callable[P, None]) -> Callable[P, None]:
-    """For a command that prints: a reader that went away, as ``head`` does, and Ctrl-C are no errors;
-    a file that cannot be read is one line."""
+    """Decorates a command that prints.
+
+    It ends without an error when the reader of its output goes away, as ``head`` does, and with exit code 130 after
+    Ctrl-C. A file that cannot be read gives one line."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -26,14 +28,14 @@ def quietly(command: Callable[P, None]) -> Callable[P, None]:
             command(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python flushes once more at its end: there must be something that takes it.
+            # Python flushes stdout again at exit, which must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
             sys.exit(130)
         except MewError:
-            raise  # also where it is a TimeoutError, which is an OSError to Python
+            raise  # first, because some of them are also TimeoutError, which is an OSError
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise ConfigError(f"{where}{error.strerror or error}") from None
@@ -42,24 +44,24 @@ def quietly(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def complain(text: object) -> None:
-    """One line to stderr."""
+    """Print one line to stderr."""
     click.echo(f"mewstream: {text}", err=True)
 
 
 def print_json(value: object) -> None:
-    """One line."""
+    """Print a value as JSON on one line."""
     import msgspec
 
     click.echo(msgspec.json.encode(value).decode())
 
 
 def printable(text: str) -> str:
-    """What peers wrote must not steer a terminal."""
+    """Escape control characters, so that text from other participants cannot control the terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """With colours and lines on a terminal; aligned plain text with whole numbers elsewhere."""
+    """Print a table: with colours and lines on a terminal, otherwise as aligned plain text."""
     if sys.stdout.isatty():
         _print_rich_table(title, columns, rows)
         return
@@ -93,7 +95,7 @@ def _cell(value: object) -> str:
 
 @contextlib.contextmanager
 def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where that is a terminal, nothing elsewhere. ``total`` bytes; None: nobody knows."""
+    """A progress bar on stderr, if that is a terminal. ``total`` is in bytes; None if it is not known."""
     if not sys.stderr.isatty():
         yield lambda size: None
         return

@@ -1,4 +1,4 @@
-"""Playing recorded frames into a live stream, with the pauses that they had."""
+"""Playing recorded frames into a live stream, with their original timing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from mewstream.client.subscription import Events
 from mewstream.protocol.times import SECOND
 
 _FRAMES_AT_A_TIME = 512
-#: The gateway is asked so often whether it has recorded them.
+#: After this many frames, wait for the gateway to confirm that it has recorded them.
 _FRAMES_PER_FLUSH = 1000
 
-#: Rights, names and policies are the business of the live space; "self" is no name for a field of ours.
-_NOT_CARRIED = frozenset(
+#: Fields of the recorded request that are not repeated: rights, names and policies belong to the live space, and
+#: ``self`` cannot be a keyword argument.
+_NOT_REPEATED = frozenset(
     {
         *("target", "auto_grant", "scope", "desired_id", "self"),
         *("on_owner_leave", "owner_leave_grace", "on_slow", "validate"),
@@ -29,10 +30,10 @@ _NOT_CARRIED = frozenset(
 
 
 async def open_again(space: Space, recorded: RecordedStream, *, description: str | None) -> Stream:
-    """A new stream that is described as the recorded one was, and opened in the same way."""
+    """Open a new stream with the description of the recorded one, by request or by announcement as it was."""
     opened = recorded.opened
     fields = dict(opened.request) if opened is not None else {}
-    fields = {key: value for key, value in fields.items() if key not in _NOT_CARRIED}
+    fields = {key: value for key, value in fields.items() if key not in _NOT_REPEATED}
     fields["replay_of"] = f"{recorded.space}/{recorded.id}"
     if description is not None:
         fields["description"] = description
@@ -45,19 +46,19 @@ async def open_again(space: Space, recorded: RecordedStream, *, description: str
 
 @dataclass(slots=True)
 class Played:
-    """How far it has come."""
+    """How many frames were played."""
 
     sent: int = 0
     confirmed: int = 0
-    """Of those, how many the gateway has recorded for sure."""
-    doubtful: int = 0
-    """Sent when a connection was lost: the gateway may have them or not."""
+    """Sent frames that the gateway has certainly recorded."""
+    unconfirmed: int = 0
+    """Frames that were in transit when a connection was lost. The gateway may or may not have recorded them."""
 
 
 class Player:
-    """``speed`` 2 is twice as fast as it was; 0 is as fast as possible.
+    """Plays frames into a stream. ``speed`` 2 is twice as fast as recorded; 0 is as fast as possible.
 
-    A frame is due at a time that is counted from the first one, so that delays do not add up."""
+    The time at which a frame is due is measured from the first one, so that delays do not add up."""
 
     def __init__(self, space: Space, stream: Stream, *, speed: float) -> None:
         self._space = space
@@ -67,16 +68,17 @@ class Player:
         self.played = Played()
 
     def stop(self) -> None:
-        """End after the frame that is being sent."""
+        """Stop after the frame that is being sent."""
         self._stop.set()
 
     async def play(self, frames: Iterator[RecordedFrame], advance: Callable[[int], None]) -> None:
-        """Until the end, or until it is stopped. Raises what the gateway refuses. ``advance`` is told the
-        bytes of every frame."""
-        with self._space.events() as news:
+        """Play until the end or until :meth:`stop`. ``advance`` is called with the size of every frame.
+
+        Raises a PeerError if the gateway refuses a frame."""
+        with self._space.events() as events:
             start: float | None = None
             first_ts = 0
-            async for frame in _ahead(frames):
+            async for frame in _read_ahead(frames):
                 if start is None:
                     start, first_ts = asyncio.get_running_loop().time(), frame.ts
                 if self._speed:
@@ -87,8 +89,8 @@ class Player:
                 self.played.sent += 1
                 advance(frame.size)
                 if self.played.sent % _FRAMES_PER_FLUSH == 0:
-                    await self._confirm(news)
-            await self._confirm(news)
+                    await self._confirm(events)
+            await self._confirm(events)
 
     async def _wait_until(self, due: float) -> None:
         delay = due - asyncio.get_running_loop().time()
@@ -99,22 +101,22 @@ class Player:
             except TimeoutError:
                 pass
 
-    async def _confirm(self, news: Events) -> None:
+    async def _confirm(self, events: Events) -> None:
         while True:
             try:
                 await self._stream.flush()
                 break
             except FramesUnconfirmed:
-                continue  # connected again, the space tells how many are in doubt
-        while news.pending:
-            event = await anext(news)
+                continue  # a Resumed event says how many
+        while events.pending:
+            event = await anext(events)
             if isinstance(event, Resumed):
-                self.played.doubtful += event.unconfirmed
-        self.played.confirmed = self.played.sent - self.played.doubtful
+                self.played.unconfirmed += event.unconfirmed
+        self.played.confirmed = self.played.sent - self.played.unconfirmed
 
 
-async def _ahead(frames: Iterator[RecordedFrame]) -> AsyncIterator[RecordedFrame]:
-    """Read in a thread, and the next ones while the last ones are sent: reading must not make anything late."""
+async def _read_ahead(frames: Iterator[RecordedFrame]) -> AsyncIterator[RecordedFrame]:
+    """Read frames in a thread while earlier ones are sent, so that reading never delays a frame."""
 
     def read() -> list[RecordedFrame]:
         return list(itertools.islice(frames, _FRAMES_AT_A_TIME))
@@ -126,5 +128,5 @@ async def _ahead(frames: Iterator[RecordedFrame]) -> AsyncIterator[RecordedFrame
             for frame in chunk:
                 yield frame
     finally:
-        # A thread cannot be cancelled: it ends with the frames that it is reading.
+        # A thread cannot be cancelled, so wait until it has read its frames.
         await asyncio.wait({coming})

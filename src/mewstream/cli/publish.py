@@ -1,4 +1,4 @@
-"""``mewstream publish``: a file, or whatever comes by a pipe, into a stream."""
+"""``mewstream publish``: send a file or stdin into a stream."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mewstream.cli.blocking import BlockingThread
-from mewstream.cli.completing import complete_participant, complete_stream
-from mewstream.cli.connecting import Who, participant_options, run, telling_of_connection
-from mewstream.cli.frames_in import MAX_FRAME_BYTES, Cut, Cutter, frames_of
+from mewstream.cli.daemon_thread import DaemonThread
+from mewstream.cli.frame_splitter import MAX_FRAME_BYTES, Cut, FrameSplitter, frames_of
+from mewstream.cli.identity import Identity, participant_options
+from mewstream.cli.name_suggestions import suggest_participants, suggest_streams
 from mewstream.cli.output import complain, print_json, printable, progress, quietly
+from mewstream.cli.runner import connection_reports, run
 from mewstream.cli.values import size_in_bytes
 from mewstream.protocol.errors import MewError, StreamNotFound
 
@@ -29,21 +30,21 @@ DEFAULT_CHUNK_BYTES = 16384
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """What to publish where, and how far it is."""
+    """What to publish, where, and how much has been sent."""
 
     stream: str | None
     request: dict[str, Any]
-    """Of a new stream."""
+    """The fields of the request for a new stream."""
     grants: tuple[str, ...]
     keep_open: bool
     cut: Cut
     rate: float | None
     id: str = ""
-    """Of the stream, when it is known."""
+    """The id of the stream, once it is known."""
     sent: int = 0
     bytes: int = 0
     unconfirmed: int = 0
-    """Sent before the connection was lost for a while: perhaps recorded, perhaps not."""
+    """Frames that were in transit when the connection was lost. They may or may not be recorded."""
 
 
 @click.command()
@@ -51,7 +52,7 @@ class Job:
 @click.option(
     "--stream",
     metavar="ID",
-    shell_complete=complete_stream,
+    shell_complete=suggest_streams,
     help="Write to this stream, by id or alias.  [default: open a new one]",
 )
 @click.option("--description", help="Of the new stream.")
@@ -62,7 +63,7 @@ class Job:
     "targets",
     multiple=True,
     metavar="PARTICIPANT",
-    shell_complete=complete_participant,
+    shell_complete=suggest_participants,
     help="Who reads the new stream; may be repeated.  [default: everyone]",
 )
 @click.option(
@@ -70,25 +71,29 @@ class Job:
     "grants",
     multiple=True,
     metavar="PARTICIPANT",
-    shell_complete=complete_participant,
-    help="Let this one, who is connected, write to the stream too; may be repeated.",
+    shell_complete=suggest_participants,
+    help="Let this connected participant write to the stream too; may be repeated.",
 )
 @click.option("--keep-open", is_flag=True, help="Do not close the new stream at the end.")
 @click.option("--lines", "cut", flag_value="lines", help="A frame for each line of text (the default).")
-@click.option("--jsonl", "cut", flag_value="jsonl", help="A frame for each line, which has to be JSON; no empty ones.")
-@click.option("--raw", "cut", flag_value="raw", help="Frames of bytes, cut as --chunk-bytes says.")
+@click.option(
+    "--jsonl", "cut", flag_value="jsonl", help="A frame for each line, which must be JSON; empty lines are skipped."
+)
+@click.option("--raw", "cut", flag_value="raw", help="Binary frames of --chunk-bytes each.")
 @click.option(
     "--chunk-bytes",
     metavar="SIZE",
     callback=size_in_bytes(least=1, most=MAX_FRAME_BYTES),
     help=f"The size of raw frames, such as 64KiB; the last may be shorter.  [default: {DEFAULT_CHUNK_BYTES}]",
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="FRAMES", help="At most so many a second.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), metavar="FRAMES", help="The maximum number of frames per second."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @participant_options
 @quietly
 def publish(
-    who: Who,
+    identity: Identity,
     file: str,
     stream: str | None,
     description: str | None,
@@ -102,11 +107,11 @@ def publish(
     rate: float | None,
     as_json: bool,
 ) -> None:
-    """Send FILE, or stdin, into a stream, and tell how many frames the gateway has recorded.
+    """Send FILE or stdin into a stream, and print how many frames the gateway has recorded.
 
-    It connects by a socket, which ends another connection of the same participant. A new stream is closed
-    at the end. Ctrl-C stops reading; what was sent until then is recorded and counted, and the exit code
-    is 130. Where the gateway refuses a frame it is 1.
+    It connects by WebSocket, which replaces any other connection of the same participant. A new stream is
+    closed at the end. Ctrl-C stops reading; the frames sent so far are recorded and counted, and the exit
+    code is 130. If the gateway refuses a frame, the exit code is 1.
 
     \b
     Examples:
@@ -127,9 +132,9 @@ def publish(
         request.setdefault("encoding", "binary")
     job = Job(stream=stream, request=request, grants=grants, keep_open=keep_open, cut=cut or "lines", rate=rate)
     with _opened(file) as (descriptor, total):
-        cutter = Cutter(job.cut, chunk_bytes or DEFAULT_CHUNK_BYTES, "stdin" if file == "-" else file)
+        cutter = FrameSplitter(job.cut, chunk_bytes or DEFAULT_CHUNK_BYTES, "stdin" if file == "-" else file)
         try:
-            run(_publish(who, job, descriptor, cutter, total))
+            run(_publish(identity, job, descriptor, cutter, total))
         except MewError:
             if job.sent:
                 complain(
@@ -157,7 +162,7 @@ def _report(job: Job, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def _opened(file: str) -> Iterator[tuple[int, int | None]]:
-    """The descriptor of the input, and its size where it has one."""
+    """The file descriptor of the input, and its size if it is a regular file."""
     descriptor = 0 if file == "-" else os.open(file, os.O_RDONLY)
     try:
         found = os.fstat(descriptor)
@@ -167,8 +172,8 @@ def _opened(file: str) -> Iterator[tuple[int, int | None]]:
             os.close(descriptor)
 
 
-async def _publish(who: Who, job: Job, descriptor: int, cutter: Cutter, total: int | None) -> None:
-    async with who.connect() as space, telling_of_connection(space):
+async def _publish(identity: Identity, job: Job, descriptor: int, cutter: FrameSplitter, total: int | None) -> None:
+    async with identity.connect() as space, connection_reports(space):
         stream = await _stream(space, job)
         job.id = stream.id
         if job.stream is None:
@@ -178,17 +183,17 @@ async def _publish(who: Who, job: Job, descriptor: int, cutter: Cutter, total: i
                 await stream.grant(name)
             try:
                 with progress(stream.id, total) as advance:
-                    await _send_all(stream, job, frames_of(descriptor, cutter, BlockingThread()), advance)
+                    await _send_all(stream, job, frames_of(descriptor, cutter, DaemonThread()), advance)
             finally:
                 await _confirm(space, stream, job)
         finally:
-            # Also after Ctrl-C, and after a refusal: nobody shall wait for more.
+            # Also after Ctrl-C and after a refusal, so that readers do not wait for more frames.
             if job.stream is None and not job.keep_open and stream.is_open and stream.is_mine:
                 await stream.close()
 
 
 async def _confirm(space: Space, stream: Stream, job: Job) -> None:
-    """Wait until everything is recorded, but for what nobody knows of any more. Raises what was refused."""
+    """Wait until every frame is recorded or known to be unconfirmed. Raises a PeerError for a refused frame."""
     from mewstream.client.errors import FramesUnconfirmed
 
     while True:
@@ -197,12 +202,12 @@ async def _confirm(space: Space, stream: Stream, job: Job) -> None:
             break
         except FramesUnconfirmed as unsure:
             job.unconfirmed += unsure.count
-    with contextlib.suppress(FramesUnconfirmed):  # they are counted already
+    with contextlib.suppress(FramesUnconfirmed):  # already counted above
         await space.flush()
 
 
 async def _stream(space: Space, job: Job) -> Stream:
-    """The stream to write to: one that is there, or a new one."""
+    """The existing stream to write to, or a new one."""
     if job.stream is None:
         return await space.open_stream(**job.request)
     stream = space.streams.get(job.stream)
@@ -219,7 +224,7 @@ async def _send_all(stream: Stream, job: Job, frames: AsyncIterator[bytes], adva
     began = loop.time()
     async for frame in frames:
         if job.rate is not None:
-            # By the clock of the whole run: what is late once is caught up with.
+            # Measured from the start, so that a delay is made up for.
             await asyncio.sleep(began + job.sent / job.rate - loop.time())
         await stream.send(_data(frame, job.cut, stream))
         job.sent += 1
@@ -231,5 +236,5 @@ def _data(frame: bytes, cut: Cut, stream: Stream) -> Any:
     if cut == "raw":
         return frame
     if cut == "jsonl" and stream.is_announced:
-        return msgspec.json.decode(frame)  # it becomes the content of a numbered message
+        return msgspec.json.decode(frame)  # the content of a numbered message
     return frame.decode()

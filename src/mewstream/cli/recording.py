@@ -29,13 +29,13 @@ _STREAMS_NAMED = 20
 class RecordedFrame(NamedTuple):
     seq: int
     ts: int
-    """Microseconds."""
+    """Time of the record in microseconds."""
     data: str | bytes | msgspec.Raw
-    """Text, binary, or the content of a ``stream/data`` envelope as JSON."""
+    """Text, bytes, or the content of a ``stream/data`` envelope as JSON."""
     is_numbered: bool
     format_id: str | None
     size: int
-    """Bytes in the record."""
+    """Size of the data in the record, in bytes."""
 
 
 @dataclass(slots=True)
@@ -43,10 +43,10 @@ class RecordedStream:
     space: str
     id: str
     opened: StreamOpened | None = None
-    """None where the record of its opening is not there any more."""
+    """None if the record of its opening was pruned or is not in the export."""
     frames: int = 0
     chosen: int = 0
-    """Frames in the range that was asked for."""
+    """Frames in the selected range."""
     chosen_bytes: int = 0
     first_ts: int = 0
     last_ts: int = 0
@@ -65,7 +65,7 @@ class RecordedStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Which frames: by seq, both ends included, and by time in microseconds, the end not included."""
+    """Selects frames by seq, both ends included, and by time in microseconds, the end excluded."""
 
     from_seq: int | None = None
     to_seq: int | None = None
@@ -88,14 +88,14 @@ class Recording(Protocol):
     name: str
 
     def streams(self, chosen: Range, space: str | None) -> list[RecordedStream]:
-        """Every stream of a space, or of all, that left something."""
+        """Every recorded stream of a space, or of all spaces."""
 
     def frames(self, stream: RecordedStream, chosen: Range) -> Iterator[RecordedFrame]:
-        """In the order in which they were accepted."""
+        """The frames of a stream in the order in which they were accepted."""
 
 
 class _Found:
-    """Streams by space and id, in the order in which they turn up."""
+    """Streams by space and id, in the order in which they are found."""
 
     def __init__(self) -> None:
         self._streams: dict[tuple[str, str], RecordedStream] = {}
@@ -169,7 +169,7 @@ class JournalRecording:
 
 
 class _Line(msgspec.Struct):
-    """What matters here of a line of ``mewstream journal export``."""
+    """The fields of a line of ``mewstream journal export`` that are used here."""
 
     record: str
     space: str
@@ -188,7 +188,7 @@ class _Line(msgspec.Struct):
 
 
 class ExportRecording:
-    """A file as ``mewstream journal export`` and ``cat --json`` write it."""
+    """A file written by ``mewstream journal export`` or ``mewstream journal cat --json``."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -226,7 +226,7 @@ class ExportRecording:
                 try:
                     found[key].opened = msgspec.json.decode(line.detail, type=StreamOpened)
                 except msgspec.MsgspecError:
-                    pass  # without its description then
+                    pass  # the stream is replayed without its description
         return found.all()
 
     def frames(self, stream: RecordedStream, chosen: Range) -> Iterator[RecordedFrame]:
@@ -259,7 +259,7 @@ def _recorded(seq: int, ts: int, kind: str, opcode: int, data: bytes) -> Recorde
 
 
 def find_stream(recording: Recording, chosen: Range, *, space: str | None, stream: str | None) -> RecordedStream:
-    """The one stream that an id or an alias names, or an error that lists those there are."""
+    """The stream with an id or alias. Raises JournalError, which lists the streams, if it is not exactly one."""
     known = recording.streams(chosen, space)
     where = f"{recording.name}, space {space}" if space is not None else recording.name
     if not known:

@@ -1,4 +1,4 @@
-"""``mewstream replay``: a recorded stream, once more, into a live space."""
+"""``mewstream replay``: play a recorded stream into a live space."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.identity import Identity, participant_options
 from mewstream.cli.output import printable, progress, quietly
+from mewstream.cli.runner import run
 from mewstream.cli.values import moment
 from mewstream.protocol.errors import StreamNotFound
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from mewstream.client.space import Space
     from mewstream.client.stream import Stream
 
-#: For what is being sent, when it is interrupted.
-_LAST_SECONDS = 5.0
+#: Seconds after an interruption in which the frame that is being sent may still be confirmed.
+_GRACE_SECONDS = 5.0
 
 
 @click.command()
@@ -40,11 +41,9 @@ _LAST_SECONDS = 5.0
     help="Instead of --data: a file of `mewstream journal export --format jsonl`.",
 )
 @click.option(
-    "--source-space", metavar="SPACE", help="The space in which it was recorded, where several have such a stream."
+    "--source-space", metavar="SPACE", help="The space in which it was recorded, if several have such a stream."
 )
-@click.option(
-    "--stream", metavar="STREAM", help="The recorded stream, by id or alias; without it you are told which there are."
-)
+@click.option("--stream", metavar="STREAM", help="The recorded stream, by id or alias; without it, they are listed.")
 @click.option("--into", metavar="STREAM", help="An open stream to write to, by id or alias.  [default: a new one]")
 @click.option("--description", help="Of the new stream.  [default: that of the recorded one]")
 @click.option(
@@ -62,7 +61,7 @@ _LAST_SECONDS = 5.0
 @click.option("--until", metavar="TIME", callback=moment, help="Before this time.")
 @quietly
 def replay(
-    who: Who,
+    identity: Identity,
     data: Path | None,
     export: Path | None,
     source_space: str | None,
@@ -75,12 +74,11 @@ def replay(
     from_time: int | None,
     until: int | None,
 ) -> None:
-    """Play a recorded stream into a live space, with the pauses that it had.
+    """Play a recorded stream into a live space, with its original timing.
 
-    The frames come from the journal of a gateway, or from an export of it. They go into a new
-    stream, which is described as the recorded one and closed at the end, or into an open one to
-    which you may write. Text stays text, binary stays binary, and numbered stream/data is numbered
-    anew. Ctrl-C ends it in good order.
+    The frames come from the journal of a gateway, or from an export of it. They go into an open stream
+    to which you may write, or into a new one that is described like the recorded one and closed at the
+    end. Text stays text and binary stays binary; stream/data gets new numbers. Ctrl-C ends it properly.
 
     \b
     Examples:
@@ -96,13 +94,13 @@ def replay(
     recording: Recording = JournalRecording(data) if data is not None else ExportRecording(export or Path())
     chosen = Range(from_seq=from_seq, to_seq=to_seq, since=from_time, until=until)
     recorded = find_stream(recording, chosen, space=source_space, stream=stream)
-    interruption = run(_replay(who, recording, recorded, chosen, into=into, description=description, speed=speed))
+    interruption = run(_replay(identity, recording, recorded, chosen, into=into, description=description, speed=speed))
     if interruption is not None:
         sys.exit(128 + interruption)
 
 
 async def _replay(
-    who: Who,
+    identity: Identity,
     recording: Recording,
     recorded: RecordedStream,
     chosen: Range,
@@ -111,11 +109,11 @@ async def _replay(
     description: str | None,
     speed: float,
 ) -> int | None:
-    """The signal that ended it, if one did."""
+    """Play the stream, and return the signal that ended it, if any."""
     from mewstream.cli.playback import Player, open_again
     from mewstream.client.errors import FramesUnconfirmed
 
-    async with who.connect() as space:
+    async with identity.connect() as space:
         if into is None:
             stream = await open_again(space, recorded, description=description)
         else:
@@ -128,9 +126,9 @@ async def _replay(
             finally:
                 click.echo(_report(player.played, recorded, stream))
             if interruption is not None and not space.is_connected:
-                await space.close()  # whoever wants to leave does not wait for a gateway that is gone
-    if player.played.doubtful:
-        raise FramesUnconfirmed(player.played.doubtful)
+                await space.close()  # do not wait for a gateway that is gone
+    if player.played.unconfirmed:
+        raise FramesUnconfirmed(player.played.unconfirmed)
     return interruption
 
 
@@ -151,7 +149,7 @@ def _existing(space: Space, name: str) -> Stream:
 async def _until_interrupted(
     player: Player, frames: Iterator[RecordedFrame], advance: Callable[[int], None]
 ) -> int | None:
-    """Play it. A signal ends it in good order, and is returned."""
+    """Play until the end or until a signal, which lets the frame at hand finish and is returned."""
     interruption: int | None = None
     loop = asyncio.get_running_loop()
     playing = asyncio.create_task(player.play(frames, advance))
@@ -160,8 +158,8 @@ async def _until_interrupted(
         nonlocal interruption
         interruption = number
         player.stop()
-        # Where nothing can be sent there is no good order.
-        loop.call_later(_LAST_SECONDS, playing.cancel)
+        # If nothing can be sent, it would never end by itself.
+        loop.call_later(_GRACE_SECONDS, playing.cancel)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, interrupt, number)

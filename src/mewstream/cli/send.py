@@ -1,4 +1,4 @@
-"""``mewstream send``: say something in a space without joining it."""
+"""``mewstream send``: send a message to a space without joining it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
-from mewstream.cli.completing import complete_participant
-from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.identity import Identity, participant_options
+from mewstream.cli.name_suggestions import suggest_participants
 from mewstream.cli.output import print_json, printable, quietly
+from mewstream.cli.runner import run
+from mewstream.cli.streams import json_option
 from mewstream.cli.values import json_object
 from mewstream.protocol import kinds
 
@@ -18,23 +20,27 @@ from mewstream.protocol import kinds
 @click.argument("text", nargs=-1)
 @click.option("--kind", default=kinds.CHAT, show_default=True, help="The kind of the message.")
 @click.option(
-    "--payload", metavar="JSON", callback=json_object, help='Its payload, such as \'{"text": "hi"}\', in place of TEXT.'
+    "--payload", metavar="JSON", callback=json_object, help='Its payload, such as \'{"text": "hi"}\', instead of TEXT.'
 )
 @click.option(
-    "--to", multiple=True, metavar="PARTICIPANT", shell_complete=complete_participant, help="For whom; may be repeated."
+    "--to",
+    multiple=True,
+    metavar="PARTICIPANT",
+    shell_complete=suggest_participants,
+    help="The addressee; may be repeated.",
 )
 @click.option(
     "--correlation-id",
     "correlated",
     multiple=True,
     metavar="ID",
-    help="The message that this one is about, such as a proposal; may be repeated.",
+    help="The id of the message that this one refers to, such as a proposal; may be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
+@json_option
 @participant_options
 @quietly
 def send(
-    who: Who,
+    identity: Identity,
     text: tuple[str, ...],
     kind: str,
     payload: dict[str, Any] | None,
@@ -44,9 +50,8 @@ def send(
 ) -> None:
     """Send a message: TEXT as chat, or any kind with any payload.
 
-    Without TEXT and --payload, the text is read from stdin. It is posted by HTTP: a program that is
-    connected under the same name stays connected. Nothing is printed, unless the answer says more than
-    that it was accepted.
+    With neither TEXT nor --payload, the text is read from stdin. The message is sent by HTTP, so a program
+    that is connected under the same name stays connected. Nothing is printed, unless a stream was opened.
 
     \b
     Examples:
@@ -56,10 +61,10 @@ def send(
       mewstream send --as alice --kind mcp/reject --correlation-id 3f2a-1 --payload '{"reason": "unsafe"}'
       mewstream send --as alice --kind stream/request --payload '{"direction": "upload"}' --json
     """
-    from mewstream.cli import asking
+    from mewstream.cli import http_api
 
     said = _payload(text, kind, payload)
-    answer = run(asking.post(who, kind, said, to=list(to), correlation_id=list(correlated)))
+    answer = run(http_api.post(identity, kind, said, to=list(to), correlation_id=list(correlated)))
     if as_json:
         print_json(answer)
     elif "stream_id" in answer:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from mewstream.cli.tokens import space_file
+from mewstream.cli.token_lookup import space_file
 from mewstream.gateway.config import load_config
 from mewstream.gateway.server import run
 from mewstream.journal.settings import Durability
@@ -25,7 +25,7 @@ from mewstream.protocol.errors import ConfigError
     "configs",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A space.yaml; give it several times for several spaces.  [default: ./space.yaml, or ./.mew/space.yaml]",
+    help="A space.yaml; repeat the option for several spaces.  [default: ./space.yaml, or ./.mew/space.yaml]",
 )
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1, or gateway.host of the file]")
 @click.option(
@@ -36,12 +36,12 @@ from mewstream.protocol.errors import ConfigError
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
-    help="Directory of the journal and of invited tokens. Without it nothing outlives the gateway.",
+    help="Directory of the journal and the tokens of invited participants. Without it, a restart loses everything.",
 )
 @click.option(
     "--durability",
     type=click.Choice(["none", "flush", "fsync"]),
-    help="How safe a message is before anyone is told of it.  [default: flush, or gateway.journal.durability]",
+    help="How safe a message must be before it is delivered.  [default: flush, or gateway.journal.durability]",
 )
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate chain: serve https and wss.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="PEM key of the certificate.")
@@ -64,8 +64,8 @@ def serve(
 ) -> None:
     """Run the gateway until it is stopped.
 
-    It prints one line with its address when it is ready. SIGTERM or Ctrl-C drains: clients are told
-    to reconnect, spread over gateway.drain_seconds.
+    It prints one line with its address when it is ready. SIGTERM or Ctrl-C starts a drain: over
+    gateway.drain_seconds, clients are told to reconnect.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``mewstream status``: is the gateway well, who is here, what is open."""
+"""``mewstream status``: show the state of a gateway."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.identity import Identity, participant_options
 from mewstream.cli.output import print_json, print_table, quietly
+from mewstream.cli.runner import run
 from mewstream.cli.streams import print_streams
 
 
@@ -16,10 +17,10 @@ from mewstream.cli.streams import print_streams
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: health, participants, streams.")
 @participant_options
 @quietly
-def status(who: Who, as_json: bool) -> None:
-    """Tell how the gateway is; with --as, also who may come, who is here, and which streams are open.
+def status(identity: Identity, as_json: bool) -> None:
+    """Show the state of the gateway; with --as, also who may join, who is connected and which streams are open.
 
-    Exit code 0: the gateway is well. 1: it is up, and draining or unable to record. 3: it cannot be reached.
+    Exit code 0: the gateway is well. 1: it is running, but draining or unable to record. 3: it cannot be reached.
 
     \b
     Examples:
@@ -27,13 +28,13 @@ def status(who: Who, as_json: bool) -> None:
       mewstream status --as alice --url wss://mew.example.org
       mewstream status --json | jq .health.clients
     """
-    found = run(_ask(who))
+    found = run(_fetch(identity))
     health = found["health"]
     if as_json:
         print_json(found)
     else:
         shown = ["status", "version", "uptime", "spaces", "clients"]
-        print_table(f"Gateway {who.http_url}", shown, [[health.get(key) for key in shown]])
+        print_table(f"Gateway {identity.http_url}", shown, [[health.get(key) for key in shown]])
         if "participants" in found:
             print_table(
                 "Participants",
@@ -45,13 +46,13 @@ def status(who: Who, as_json: bool) -> None:
         sys.exit(1)
 
 
-async def _ask(who: Who) -> dict[str, Any]:
-    from mewstream.cli import asking
+async def _fetch(identity: Identity) -> dict[str, Any]:
+    from mewstream.cli import http_api
 
-    found: dict[str, Any] = {"health": await asking.health(who)}
-    if who.participant is not None:
-        found["participants"] = await asking.participants(who)
-        found["streams"] = await asking.streams(who)
+    found: dict[str, Any] = {"health": await http_api.health(identity)}
+    if identity.participant is not None:
+        found["participants"] = await http_api.participants(identity)
+        found["streams"] = await http_api.streams(identity)
     return found
 
 
@@ -60,7 +61,7 @@ def _yes(value: object) -> str:
 
 
 def _kinds(participant: dict[str, Any]) -> str:
-    """The kinds alone: the patterns of payloads are for --json."""
+    """The kinds without the payload patterns, which --json shows."""
     patterns = participant.get("capabilities")
     kinds = [str(each.get("kind")) for each in patterns or () if isinstance(each, dict)]
     return ", ".join(dict.fromkeys(kinds))

@@ -1,4 +1,4 @@
-"""``mewstream streams``, ``grant``, ``revoke``, ``transfer`` and ``close``: who may do what to which stream."""
+"""``mewstream streams``, ``grant``, ``revoke``, ``transfer`` and ``close``: list streams and change rights on them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 
 import click
 
-from mewstream.cli.completing import complete_participant, complete_stream
-from mewstream.cli.connecting import Who, participant_options, run
+from mewstream.cli.identity import Identity, participant_options
+from mewstream.cli.name_suggestions import suggest_participants, suggest_streams
 from mewstream.cli.output import complain, print_json, print_table, printable, quietly
+from mewstream.cli.runner import run
 from mewstream.cli.values import time_span
 from mewstream.protocol import kinds
 from mewstream.protocol.times import SECOND, rfc3339
 
-stream_argument = click.argument("stream", shell_complete=complete_stream)
-participant_argument = click.argument("participant_id", metavar="PARTICIPANT", shell_complete=complete_participant)
+stream_argument = click.argument("stream", shell_complete=suggest_streams)
+participant_argument = click.argument("participant_id", metavar="PARTICIPANT", shell_complete=suggest_participants)
 reason_option = click.option("--reason", help="Why; everyone is told.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer as JSON.")
 
 
 @click.command("streams")
-@click.option("--json", "as_json", is_flag=True, help="A JSON list, with everything that is known of each stream.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON list with the full description of each stream.")
 @participant_options
 @quietly
-def list_streams(who: Who, as_json: bool) -> None:
+def list_streams(identity: Identity, as_json: bool) -> None:
     """List the open streams.
 
     \b
@@ -33,9 +34,9 @@ def list_streams(who: Who, as_json: bool) -> None:
       mewstream streams --as alice
       mewstream streams --as alice --json | jq -r '.[].stream_id'
     """
-    from mewstream.cli import asking
+    from mewstream.cli import http_api
 
-    found = run(asking.streams(who))
+    found = run(http_api.streams(identity))
     if as_json:
         print_json(found)
     else:
@@ -69,14 +70,14 @@ def _names(ids: Any, *, none: str = "") -> str:
 @stream_argument
 @participant_argument
 @reason_option
-@click.option("--expires-in", metavar="TIME", callback=time_span(), help="Only for so long: 30 (seconds), 15m, 7d.")
-@click.option("--max-frames", type=click.IntRange(1), help="Only for so many frames.")
-@click.option("--read", is_flag=True, help="The right to read, for a stream that has a set of readers.")
+@click.option("--expires-in", metavar="TIME", callback=time_span(), help="When the right ends: 30 (seconds), 15m, 7d.")
+@click.option("--max-frames", type=click.IntRange(1), help="The number of frames after which the right ends.")
+@click.option("--read", is_flag=True, help="Grant the right to read instead, for a stream with a set of readers.")
 @json_option
 @participant_options
 @quietly
 def grant(
-    who: Who,
+    identity: Identity,
     stream: str,
     participant_id: str,
     reason: str | None,
@@ -85,7 +86,7 @@ def grant(
     read: bool,
     as_json: bool,
 ) -> None:
-    """Let PARTICIPANT write to STREAM (an id or an alias). It has to be connected.
+    """Let PARTICIPANT, who must be connected, write to STREAM (an id or an alias).
 
     \b
     Examples:
@@ -102,7 +103,7 @@ def grant(
         raise click.UsageError("--expires-in and --max-frames are for the right to write, not for --read")
     kind = kinds.GRANT_READ if read else kinds.GRANT_WRITE
     _change(
-        who,
+        identity,
         kind,
         as_json,
         stream_id=stream,
@@ -116,12 +117,12 @@ def grant(
 @stream_argument
 @participant_argument
 @reason_option
-@click.option("--read", is_flag=True, help="The right to read.")
+@click.option("--read", is_flag=True, help="Revoke the right to read instead.")
 @json_option
 @participant_options
 @quietly
-def revoke(who: Who, stream: str, participant_id: str, reason: str | None, read: bool, as_json: bool) -> None:
-    """Take from PARTICIPANT the right to write to STREAM (an id or an alias).
+def revoke(identity: Identity, stream: str, participant_id: str, reason: str | None, read: bool, as_json: bool) -> None:
+    """Revoke the right of PARTICIPANT to write to STREAM (an id or an alias).
 
     \b
     Examples:
@@ -129,22 +130,24 @@ def revoke(who: Who, stream: str, participant_id: str, reason: str | None, read:
       mewstream revoke --as server stream-1 viewer --read --reason 'the round is over'
     """
     kind = kinds.REVOKE_READ if read else kinds.REVOKE_WRITE
-    _change(who, kind, as_json, stream_id=stream, participant_id=participant_id, reason=reason)
+    _change(identity, kind, as_json, stream_id=stream, participant_id=participant_id, reason=reason)
 
 
 @click.command()
 @stream_argument
 @participant_argument
 @reason_option
-@click.option("--retain-write", is_flag=True, help="The owner so far may go on writing.")
+@click.option("--retain-write", is_flag=True, help="The previous owner keeps the right to write.")
 @json_option
 @participant_options
 @quietly
-def transfer(who: Who, stream: str, participant_id: str, reason: str | None, retain_write: bool, as_json: bool) -> None:
-    """Make PARTICIPANT the owner of STREAM (an id or an alias). It has to be connected.
+def transfer(
+    identity: Identity, stream: str, participant_id: str, reason: str | None, retain_write: bool, as_json: bool
+) -> None:
+    """Make PARTICIPANT, who must be connected, the owner of STREAM (an id or an alias).
 
-    The owner so far loses the right to write, unless --retain-write keeps it. Whoever is not connected cannot keep it:
-    that is told, with exit code 1.
+    The previous owner loses the right to write, unless --retain-write keeps it. Only a connected participant can
+    keep it; if that fails, the command says so, with exit code 1.
 
     \b
     Examples:
@@ -152,7 +155,7 @@ def transfer(who: Who, stream: str, participant_id: str, reason: str | None, ret
       mewstream transfer --as server stream-1 player1 --retain-write
     """
     answer = _change(
-        who,
+        identity,
         kinds.TRANSFER_OWNERSHIP,
         as_json,
         stream_id=stream,
@@ -175,7 +178,7 @@ def transfer(who: Who, stream: str, participant_id: str, reason: str | None, ret
 @json_option
 @participant_options
 @quietly
-def close(who: Who, stream: str, reason: str | None, as_json: bool) -> None:
+def close(identity: Identity, stream: str, reason: str | None, as_json: bool) -> None:
     """Close STREAM (an id or an alias), for everyone.
 
     \b
@@ -183,15 +186,15 @@ def close(who: Who, stream: str, reason: str | None, as_json: bool) -> None:
       mewstream close --as server stream-1
       mewstream close --as server movement --reason 'the game is over'
     """
-    _change(who, kinds.STREAM_CLOSE, as_json, stream_id=stream, reason=reason)
+    _change(identity, kinds.STREAM_CLOSE, as_json, stream_id=stream, reason=reason)
 
 
-def _change(who: Who, kind: str, as_json: bool, **fields: Any) -> dict[str, Any]:
-    """Post it, tell what came of it, and return the answer."""
-    from mewstream.cli import asking
+def _change(identity: Identity, kind: str, as_json: bool, **fields: Any) -> dict[str, Any]:
+    """Send a message, print the result, and return the gateway's answer."""
+    from mewstream.cli import http_api
 
     payload = {key: value for key, value in fields.items() if value is not None}
-    answer = run(asking.post(who, kind, payload))
+    answer = run(http_api.post(identity, kind, payload))
     if as_json:
         print_json(answer)
         return answer

@@ -1,4 +1,4 @@
-"""``mewstream tail``: what happens in a stream or a space, to stdout."""
+"""``mewstream tail``: print what happens in a stream or a space."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from mewstream.cli.blocking import BlockingThread, write_all
-from mewstream.cli.completing import complete_stream
-from mewstream.cli.connecting import Who, participant_options, run, telling_of_connection
+from mewstream.cli.daemon_thread import DaemonThread, write_all
+from mewstream.cli.identity import Identity, participant_options
+from mewstream.cli.name_suggestions import suggest_streams
 from mewstream.cli.output import complain, printable, quietly
+from mewstream.cli.runner import connection_reports, run
 from mewstream.cli.values import time_span
 from mewstream.protocol.errors import MewError
 
@@ -23,39 +24,39 @@ if TYPE_CHECKING:
     from mewstream.client.events import Event
 
 Form = Literal["text", "json", "raw"]
-#: So many lines are written at once at most, where they come faster than they are written.
+#: Lines that are written at once, if they arrive faster than they can be written.
 BATCH = 1000
 
 
 @click.command()
-@click.argument("stream", required=False, shell_complete=complete_stream)
-@click.option("--json", "form", flag_value="json", help="One JSON object a line.")
-@click.option("--raw", "form", flag_value="raw", help="The data alone: text with a line end, bytes as they are.")
+@click.argument("stream", required=False, shell_complete=suggest_streams)
+@click.option("--json", "form", flag_value="json", help="One JSON object per line.")
+@click.option("--raw", "form", flag_value="raw", help="Only the data: text with a line end, bytes as they are.")
 @click.option(
     "--all",
     "shows_all",
     is_flag=True,
-    help="Every message: also requests that the gateway answers to everyone, and acknowledgements.",
+    help="Print every message, including requests whose answer is printed anyway, and acknowledgements.",
 )
-@click.option("--count", "-n", type=click.IntRange(1), help="Stop after so many lines; with --raw, frames.")
+@click.option("--count", "-n", type=click.IntRange(1), help="Stop after this number of lines; with --raw, of frames.")
 @click.option(
-    "--for", "seconds", metavar="TIME", callback=time_span(), help="Stop after so long: 30 (seconds), 15m, 12h."
+    "--for", "seconds", metavar="TIME", callback=time_span(), help="Stop after this time: 30 (seconds), 15m, 12h."
 )
 @participant_options
 @quietly
 def tail(
-    who: Who, stream: str | None, form: Form | None, shows_all: bool, count: int | None, seconds: float | None
+    identity: Identity, stream: str | None, form: Form | None, shows_all: bool, count: int | None, seconds: float | None
 ) -> None:
-    """Print the frames of STREAM (an id or an alias) as they come; without STREAM, all frames and events.
+    """Print the frames of STREAM (an id or an alias) as they arrive; without STREAM, all frames and events.
 
-    It ends when STREAM is closed. It connects by a socket, which ends another connection of the same
-    participant: use one of its own. A lost connection is made again by itself; that, and frames that are
-    missing, are told on stderr. It never slows the space down: a reader of the pipe that is too slow makes
-    it miss frames, which it then says.
+    It ends when STREAM ends. It connects by WebSocket, which replaces any other connection of the same
+    participant, so use a participant that is not connected elsewhere. A lost connection is restored
+    automatically; messages on stderr report this and any missing frames. It never slows down the space: if
+    its output is read too slowly, it drops frames and says how many.
 
-    Each operation is told once: a stream that is opened by stream-opened, and not by the request for it too.
+    Each operation is printed once: opening a stream is printed as stream-opened, without the request for it.
 
-    Exit code 0: the stream has ended, --count or --for is reached, or nobody reads the pipe any more.
+    Exit code 0: the stream has ended, --count or --for is reached, or the reader of the output is gone.
     3: the connection is lost for good. 130: Ctrl-C.
 
     \b
@@ -70,21 +71,21 @@ def tail(
     if shows_all and stream is not None:
         raise click.UsageError("--all is for the whole space: a stream has frames only")
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    run(_tail(who, stream, Printer(form or "text", count, colours, shows_all), seconds))
+    run(_tail(identity, stream, Printer(form or "text", count, colours, shows_all), seconds))
 
 
 @dataclass(slots=True)
 class Printer:
-    """Lines to stdout. Each is out as soon as nothing more is pending."""
+    """Writes lines to stdout, several at once if they arrive faster than they can be written."""
 
     form: Form
     left: int | None
-    """How many lines are still wanted."""
+    """How many lines are still to be printed; None for no limit."""
     colours: bool
     shows_all: bool
-    """Also what another event tells."""
+    """Whether to print events that repeat another one."""
     _lines: list[bytes] = field(default_factory=list)
-    _thread: BlockingThread = field(default_factory=BlockingThread)
+    _thread: DaemonThread = field(default_factory=DaemonThread)
 
     @property
     def pending(self) -> int:
@@ -95,28 +96,28 @@ class Printer:
         return self.left == 0
 
     def frame(self, frame: Frame) -> None:
-        from mewstream.cli import events_out
+        from mewstream.cli import event_format
 
         if frame.gap:
             before = f" before seq {frame.seq}" if frame.seq is not None else ""
             complain(f"{printable(frame.stream)}: {frame.gap} frames are missing{before}")
         if self.form == "json":
-            self._add(events_out.frame_json(frame) + b"\n")
+            self._add(event_format.frame_json(frame) + b"\n")
         elif self.form == "raw":
             self._add(frame.data + b"\n" if frame.is_text else frame.data)
         else:
-            self._add(events_out.frame_text(frame, colours=self.colours).encode() + b"\n")
+            self._add(event_format.frame_text(frame, colours=self.colours).encode() + b"\n")
 
     def event(self, event: Event) -> None:
-        from mewstream.cli import events_out
-        from mewstream.cli.once import says_nothing_new
+        from mewstream.cli import event_format
+        from mewstream.cli.duplicates import is_duplicate
 
-        if says_nothing_new(event) and not self.shows_all:
+        if is_duplicate(event) and not self.shows_all:
             return
         if self.form == "json":
-            self._add(events_out.event_json(event) + b"\n")
+            self._add(event_format.event_json(event) + b"\n")
         else:
-            self._add(events_out.event_text(event, colours=self.colours).encode() + b"\n")
+            self._add(event_format.event_text(event, colours=self.colours).encode() + b"\n")
 
     def _add(self, line: bytes) -> None:
         if not self.is_done:
@@ -130,8 +131,8 @@ class Printer:
             await self._thread.call(write_all, sys.stdout.fileno(), b"".join(lines))
 
 
-async def _tail(who: Who, stream: str | None, printer: Printer, seconds: float | None) -> None:
-    async with who.connect() as space, telling_of_connection(space):
+async def _tail(identity: Identity, stream: str | None, printer: Printer, seconds: float | None) -> None:
+    async with identity.connect() as space, connection_reports(space):
         try:
             async with asyncio.timeout(seconds) as limit:
                 if stream is None:
@@ -160,8 +161,10 @@ async def _frames(frames: Subscription, printer: Printer) -> None:
 
 
 async def _everything(frames: Subscription, events: Events, printer: Printer) -> None:
-    """Frames and events wait in queues of their own. What is in both at one moment is everything up to
-    some position of the space: sorted by position, it comes in the order in which it happened."""
+    """Print frames and events in the order of the space.
+
+    They arrive in two queues. Together, both queues hold everything up to some position of the space, so what is taken
+    from them is sorted by position before it is printed."""
     feeds: dict[asyncio.Task[Any], tuple[Any, Callable[[Any], None]]] = {}
 
     def listen(feed: Any, show: Callable[[Any], None]) -> None:
@@ -192,7 +195,7 @@ async def _everything(frames: Subscription, events: Events, printer: Printer) ->
 
 
 async def _next(feed: Any) -> Any:
-    """None at the end."""
+    """The next entry; None at the end."""
     return await anext(feed, None)
 
 

@@ -1,4 +1,4 @@
-"""``mewstream token``: make tokens."""
+"""``mewstream token``: create tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mewstream.cli.output import printable, quietly
-from mewstream.cli.tokens import secret_file
+from mewstream.cli.secret_files import secret_file
 from mewstream.gateway import identity
 from mewstream.protocol.errors import ConfigError
 from mewstream.protocol.identifiers import flaw_in_participant_id
@@ -15,21 +15,21 @@ from mewstream.protocol.identifiers import flaw_in_participant_id
 
 @click.group()
 def token() -> None:
-    """Make tokens, by which participants show who they are."""
+    """Create tokens, which identify participants."""
 
 
 @token.command()
 @click.argument("name", required=False)
-@click.option("--force", is_flag=True, help="Replace the token that NAME has in .mew/tokens.")
+@click.option("--force", is_flag=True, help="Replace an existing token of NAME.")
 @quietly
 def new(name: str | None, force: bool) -> None:
-    """Make a fresh token of 256 random bits.
+    """Create a token of 256 random bits.
 
-    Without NAME it is printed. With NAME it is written to .mew/tokens/NAME.token, which only you can read,
-    and where both the gateway and the other commands look for it; restart the gateway to let it in.
+    Without NAME, it is printed. With NAME, it is written to .mew/tokens/NAME.token, which only you can read,
+    and where the gateway and the other commands look for it. The gateway accepts it after a restart.
 
-    No command takes a token as an argument: everyone on the machine can see those. Use --token-file, a
-    variable, or the file that this makes.
+    No command takes a token as an argument, because everyone on the machine can see the arguments. Use
+    --token-file, a variable, or the file that this command writes.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Values on the command line: time spans, sizes and moments, as callbacks of click options."""
+"""Parsing values of options: durations, sizes and points in time, as callbacks for click."""
 
 from __future__ import annotations
 

@@ -1,39 +1,18 @@
-"""How one gets into a space: ``async with mewstream.connect(...) as space``."""
+"""How a program joins a space: ``async with mewstream.connect(...) as space``."""
 
 from __future__ import annotations
 
 import ssl as ssl_module
-from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any
 
+from mewstream.client.awaitable import AwaitableContext
 from mewstream.client.backoff import Backoff
 from mewstream.client.connection import websocket_url
-from mewstream.client.joining import Door, Token
+from mewstream.client.joining import Joiner, Token
 from mewstream.client.space import REQUEST_SECONDS, Space
 
-if TYPE_CHECKING:
-    from types import TracebackType
 
-
-class Connecting:
-    """A space being joined: ``await`` it, or use it with ``async with``."""
-
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, Space]]) -> None:
-        self.make = make
-        self._space: Space | None = None
-
-    def __await__(self) -> Generator[Any, None, Space]:
-        return self.make().__await__()
-
-    async def __aenter__(self) -> Space:
-        self._space = await self.make()
-        return self._space
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._space is not None
-        await self._space.__aexit__(kind, error, traceback)
+class Connecting(AwaitableContext[Space]):
+    """A space being joined: ``await`` it, or use it with ``async with``, which drains the space at the end."""
 
 
 def connect(
@@ -52,32 +31,25 @@ def connect(
         async with mewstream.connect("ws://127.0.0.1:8080", space="demo", participant="ai", token=token) as space:
             ...
 
-    ``space`` may be left out where the gateway serves one only, ``participant`` where the token says it.
-    ``token`` may be a function, or an async one, that is called for every connection. A lost connection
-    is made again with growing, random delays, and goes on where it was: see
-    :class:`mewstream.Resumed`. ``reconnect=False`` ends the space instead.
+    ``space`` may be left out where the gateway serves only one, ``participant`` where the token implies it. ``token``
+    may be a function, plain or async, which is called for every connection. A lost connection is made again after
+    growing, random delays, and resumes where it was: see :class:`mewstream.Resumed`. With ``reconnect=False`` the
+    space ends instead. Leaving the block drains the space: what was sent is recorded before we leave.
 
-    Leaving the block drains: what was sent is recorded before we go.
+    Returns a :class:`Connecting` to be awaited or used with ``async with``. Raises :class:`ConnectError` for an
+    address that cannot be used. Joining raises :class:`JoinRefused` where the gateway refuses us for good,
+    :class:`ConnectError` where there is no connection, and :class:`RequestTimeout` where a long list of streams does
+    not come in time.
     """
     address = websocket_url(url)
     backoff = (Backoff() if reconnect else None) if isinstance(reconnect, bool) else reconnect
 
     async def make() -> Space:
-        door = Door(
-            address,
-            space=space,
-            participant=participant,
-            token=token,
-            ssl_context=ssl,
-            timeout=connect_timeout,
+        joiner = Joiner(
+            url=address, space=space, participant=participant, token=token, ssl_context=ssl, timeout=connect_timeout
         )
-        made = Space(door, reconnect=backoff, request_timeout=request_timeout)
-        await made._link.open()
-        try:
-            await made._know_everything()
-        except BaseException:
-            await made.close()
-            raise
+        made = Space(joiner, reconnect=backoff, request_timeout=request_timeout)
+        await made._open()
         return made
 
     return Connecting(make)

@@ -1,4 +1,4 @@
-"""One WebSocket connection: picows calls us, and we call a receiver. No user code runs here."""
+"""One WebSocket connection to a gateway, between picows and a receiver. No code of the user's runs here."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ from picows import (
 )
 
 from mewstream.client.errors import ConnectError, JoinRefused
+from mewstream.client.state import State
+from mewstream.io.reading import Reading
+from mewstream.protocol import close_codes
+from mewstream.protocol.errors import LimitExceeded
+from mewstream.protocol.fragments import CONTINUATION, Assembler, FragmentError
+from mewstream.protocol.frames import BINARY, TEXT
 
-#: The largest message that is taken from a gateway.
+#: The largest message that is accepted from a gateway.
 MAX_MESSAGE_BYTES = 64 << 20
-#: A connection that is silent for so long is asked whether it lives, and is given as long to answer.
+#: A connection that has been silent for this long is pinged, and has as long again to answer.
 PING_SECONDS = 20.0
-#: More than this waiting to be sent holds up the sender.
+#: Senders wait while more than this is buffered.
 WRITE_BUFFER_BYTES = 256 << 10
 CLOSE_SECONDS = 2.0
 
-_TEXT, _BINARY = WSMsgType.TEXT, WSMsgType.BINARY
-_NO_CODE = 1005
-#: The connection was lost without a close.
-ABNORMAL = 1006
+_OPCODES = {WSMsgType.TEXT: TEXT, WSMsgType.BINARY: BINARY, WSMsgType.CONTINUATION: CONTINUATION}
 
 logger = logging.getLogger("mewstream.client")
 
 
 class Receiver(Protocol):
-    """Whoever listens to a connection."""
+    """Gets what a connection receives. None of these methods may block."""
 
     def message_received(self, message: bytes, is_text: bool) -> None: ...
 
@@ -50,77 +53,78 @@ class Receiver(Protocol):
 
 
 class Connection(WSListener):
-    """``receiver`` may change while the connection is open: joining has one, the space another."""
+    """One WebSocket. It has one receiver while joining, and another after :meth:`joined`."""
 
     def __init__(self, receiver: Callable[[Connection], Receiver]) -> None:
-        self.receiver = receiver(self)
+        self.state = State.NEW
+        self._receiver = receiver(self)
         self._loop = asyncio.get_running_loop()
-        self._fragments: list[bytes] | None = None
-        self._fragments_size = 0
-        self._fragments_are_text = False
+        self._assembler = Assembler()
         self._close: tuple[int, str] | None = None
+        """The code and the reason with which the connection ends, once it is known."""
         self._writable: asyncio.Future[None] | None = None
-        self._is_held = False
-        self._gone = asyncio.Event()
-        self.is_open = False
+        """Exists while too much is buffered; done when there is room again."""
+
+    def joined(self, receiver: Receiver) -> None:
+        """We are in: everything that follows goes to ``receiver``."""
+        self.state = State.JOINED
+        self._receiver = receiver
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in (State.JOINING, State.JOINED)
 
     # -- callbacks of picows ----------------------------------------------------------------------
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
-        self.is_open = True
+        self._reading = Reading(self._loop, transport.underlying_transport)
+        self.state = State.JOINING
         transport.underlying_transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
-        if kind == _TEXT and frame.fin:
-            self.receiver.message_received(frame.get_payload_as_bytes(), True)
-        elif kind == _BINARY and frame.fin:
-            self.receiver.message_received(frame.get_payload_as_bytes(), False)
+        if kind == WSMsgType.TEXT and frame.fin:
+            self._receiver.message_received(frame.get_payload_as_bytes(), True)
+        elif kind == WSMsgType.BINARY and frame.fin:
+            self._receiver.message_received(frame.get_payload_as_bytes(), False)
         elif kind == WSMsgType.PONG:
-            self.receiver.pong_received(frame.get_payload_as_bytes())
+            self._receiver.pong_received(frame.get_payload_as_bytes())
         elif kind == WSMsgType.CLOSE:
             payload = frame.get_payload_as_bytes()
-            if self._close is None:
-                code = int.from_bytes(payload[:2]) if len(payload) >= 2 else _NO_CODE
-                self._close = (code, payload[2:].decode(errors="replace"))
+            code = int.from_bytes(payload[:2]) if len(payload) >= 2 else close_codes.NO_CODE
+            self._ends_with(code, payload[2:].decode(errors="replace"))
             if not transport.is_close_frame_sent:
                 transport.send_close()
             transport.disconnect()
         else:
-            self._fragment(kind, frame.fin, frame.get_payload_as_bytes())
+            self._fragment(_OPCODES[kind], frame.fin, frame.get_payload_as_bytes())
 
-    def _fragment(self, kind: WSMsgType, is_last: bool, payload: bytes) -> None:
-        if kind != WSMsgType.CONTINUATION:
-            self._fragments, self._fragments_size = [], 0
-            self._fragments_are_text = kind == WSMsgType.TEXT
-        if self._fragments is None:
-            self._break(1002, "the gateway sent the middle of a message without its beginning")
-            return
-        self._fragments.append(payload)
-        # An empty fragment costs memory too.
-        self._fragments_size += len(payload) + 64
-        if self._fragments_size > MAX_MESSAGE_BYTES:
-            self._break(1009, f"the gateway sent a message of more than {MAX_MESSAGE_BYTES} bytes")
-        elif is_last:
-            message = b"".join(self._fragments)
-            self._fragments = None
-            self.receiver.message_received(message, self._fragments_are_text)
+    def _fragment(self, opcode: int, is_last: bool, payload: bytes) -> None:
+        try:
+            whole = self._assembler.add(opcode, is_last, payload, MAX_MESSAGE_BYTES)
+        except (FragmentError, LimitExceeded, UnicodeDecodeError) as flaw:
+            # The gateway may do better next time, so this connection is lost and the space is not closed.
+            logger.warning("the gateway sent fragments that make no message: %s: the connection is cut", flaw)
+            self._ends_with(close_codes.ABNORMAL, f"the gateway sent fragments that make no message: {flaw}")
+            self.abort()
+        else:
+            if whole is not None:
+                self._receiver.message_received(whole[1], whole[0] == TEXT)
 
-    def _break(self, code: int, reason: str) -> None:
-        """The gateway speaks no WebSocket. It may do better next time, so this is a loss and not an end."""
-        self._fragments = None
-        logger.warning("%s (%d): the connection is cut", reason, code)
-        self._close = self._close or (ABNORMAL, reason)
-        self._transport.disconnect(False)
+    def _ends_with(self, code: int, reason: str) -> None:
+        """The connection is about to end. The first to say why is right."""
+        self.state = State.CLOSING
+        self._close = self._close or (code, reason)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        self.is_open = False
-        self._gone.set()
+        self._ends_with(close_codes.ABNORMAL, "it ended without a close")
+        self.state = State.GONE
         self.resume_writing()
         # What picows has found wrong with the connection is in its log; nobody else asks for it.
         self._loop.create_task(_retrieve(transport))
-        self.receiver.connection_lost(self, *(self._close or (ABNORMAL, "it ended without a close")))
+        assert self._close is not None
+        self._receiver.connection_lost(self, *self._close)
 
     def pause_writing(self) -> None:
         if self._writable is None:
@@ -132,15 +136,15 @@ class Connection(WSListener):
             self._writable = None
 
     def is_user_specific_pong(self, frame: WSFrame) -> bool:
-        """The answer to a ping of picows, which is empty: others are answers to pings of ours."""
+        """Whether a pong answers a ping of picows, which is empty. Pings of the link are not."""
         if frame.msg_type != WSMsgType.PONG or frame.payload_size:
             return False
-        self.receiver.pong_received(b"")
+        self._receiver.pong_received(b"")
         return True
 
     def send_user_specific_ping(self, transport: WSTransport) -> None:
-        if self._is_held:
-            # While we do not read we cannot hear the answer; picows expects it right after this call.
+        if self._reading.is_held:
+            # While reading is paused the answer cannot be received; picows expects it right after this call.
             self._loop.call_soon(transport.notify_user_specific_pong_received)
         else:
             transport.send_ping()
@@ -154,7 +158,7 @@ class Connection(WSListener):
         self._transport.send_ping(payload)
 
     async def writable(self) -> None:
-        """Wait while more waits to be sent than should."""
+        """Wait while too much is buffered."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
 
@@ -162,49 +166,40 @@ class Connection(WSListener):
     def is_full(self) -> bool:
         return self._writable is not None
 
-    # -- holding and closing ----------------------------------------------------------------------
+    # -- pausing and closing ----------------------------------------------------------------------
 
     def hold_reading(self) -> None:
-        if not self._is_held and self.is_open:
-            self._is_held = True
+        if self.is_open and not self._reading.is_held:
             self._transport.notify_user_specific_pong_received()
-            # We are in the middle of a read: a TLS transport that is paused there keeps what it has not handed over
-            # yet, and after a resume gives it only when the gateway sends more.
-            self._loop.call_soon(self._hold_or_release)
+            self._reading.hold(self)
 
     def release_reading(self) -> None:
-        if self._is_held:
-            self._is_held = False
-            self._hold_or_release()
+        self._reading.release(self)
 
-    def _hold_or_release(self) -> None:
-        transport = self._transport.underlying_transport
-        if not self.is_open or transport.is_closing():
-            return
-        if self._is_held:
-            transport.pause_reading()
-        else:
-            transport.resume_reading()
-
-    async def close(self, code: int = 1000) -> None:
-        """Say goodbye; do not wait for ever for the answer."""
+    async def close(self) -> None:
+        """Close in order, and cut the connection if the gateway does not answer the close in time."""
         if not self.is_open:
             return
+        self._ends_with(close_codes.NORMAL, "")
         try:
-            self._close = self._close or (code, "")
-            self._transport.send_close(code)  # type: ignore[arg-type]
+            self._transport.send_close(close_codes.NORMAL)  # type: ignore[arg-type]
             self.release_reading()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._gone.wait(), CLOSE_SECONDS)
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await _retrieve(self._transport)
+        except TimeoutError:
+            pass
         finally:
             self.abort()
 
     def abort(self) -> None:
-        if self.is_open:
+        """Cut the connection, if there is one."""
+        if self.state not in (State.NEW, State.GONE):
+            self.state = State.CLOSING
             self._transport.disconnect(False)
 
 
 async def _retrieve(transport: WSTransport) -> None:
+    """Wait for the end of a connection. The listener has been told why it ended."""
     with contextlib.suppress(Exception):
         await transport.wait_disconnected()
 
@@ -212,17 +207,13 @@ async def _retrieve(transport: WSTransport) -> None:
 async def open_connection(
     url: str, receiver: Callable[[Connection], Receiver], *, ssl_context: ssl.SSLContext | None, timeout: float
 ) -> Connection:
-    """Connect, and upgrade to a WebSocket."""
-    made: list[Connection] = []
-
-    def make() -> Connection:
-        made.append(Connection(receiver))
-        return made[0]
-
+    """Connect and upgrade to a WebSocket. Raises :class:`JoinRefused` where the gateway refuses us already (HTTP 401
+    or 403), and :class:`ConnectError` for everything that may be better next time."""
+    connection = Connection(receiver)
     try:
         async with asyncio.timeout(timeout):
             await ws_connect(
-                make,
+                lambda: connection,
                 url,
                 ssl_context=ssl_context,
                 websocket_handshake_timeout=timeout,
@@ -249,12 +240,11 @@ async def open_connection(
     except WSError as error:
         raise ConnectError(f"{_shown(url)} did not accept a WebSocket: {error}") from None
     except BaseException:
-        for connection in made:
-            connection.abort()
+        connection.abort()
         raise
-    if not made or not made[0].is_open:
+    if not connection.is_open:
         raise ConnectError(f"{_shown(url)} closed the connection at once. Is it a gateway?")
-    return made[0]
+    return connection
 
 
 def _tls_reason(error: ssl.SSLError) -> str:
@@ -272,7 +262,8 @@ def _not_upgraded(url: str, error: WSHandshakeError) -> ConnectError:
 
 
 def websocket_url(url: str) -> str:
-    """``http`` means ``ws`` and ``https`` means ``wss``; without a path it is ``/ws``."""
+    """The address of the gateway's WebSocket: ``http`` becomes ``ws``, ``https`` becomes ``wss``, and the path is
+    ``/ws`` where there is none. Raises :class:`ConnectError` where this is no address, or holds a secret."""
     parts = urlsplit(url if "://" in url else f"ws://{url}")
     if parts.username or parts.password or "token=" in parts.query:
         raise ConnectError("there is a secret in the address: give it as token= instead, so that no log has it")
@@ -287,5 +278,5 @@ def websocket_url(url: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """Without the query: nobody knows what is in it."""
+    """The address without its query, which might hold a secret."""
     return url.partition("?")[0]

@@ -1,7 +1,7 @@
-"""What can go wrong for a participant.
+"""The exceptions of the SDK.
 
 MewError
-├── ConnectError           no connection, or the gateway did not let us in
+├── ConnectError           there is no connection, or the gateway did not let us in
 │   └── JoinRefused        wrong token, unknown space, ...: trying again will not help
 ├── ConnectionClosed       the connection has ended for good
 ├── FramesUnconfirmed      the connection was lost before the gateway confirmed what we sent
@@ -10,7 +10,7 @@ MewError
 ├── SubscriptionEnded      there is nothing more to receive
 ├── McpError               the other side answered a request with an error
 ├── ProposalRejected       another participant rejected a proposal
-└── PeerError              the gateway refused something; one class per wire code,
+└── PeerError              the gateway refused something; one class for each wire code,
                            see :mod:`mewstream.protocol.errors`
 """
 
@@ -19,15 +19,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from mewstream.protocol.close_codes import ABNORMAL
 from mewstream.protocol.errors import LimitExceeded, MewError, PeerError
 
 
 class ConnectError(MewError):
-    """There is no connection: the text says why."""
+    """There is no connection. The text says why."""
 
 
 class JoinRefused(ConnectError):
-    """The gateway did not let us in. ``code`` is its error code or close code."""
+    """The gateway did not let us in, and would not do so next time. ``code`` is its error code or close code."""
 
     def __init__(self, message: str, *, code: str | int) -> None:
         super().__init__(message)
@@ -35,19 +36,19 @@ class JoinRefused(ConnectError):
 
 
 class ConnectionClosed(MewError):
-    """The connection has ended and is not made again. ``code`` is the WebSocket close code."""
+    """The connection has ended and will not be made again. ``code`` is the WebSocket close code."""
 
-    def __init__(self, message: str, *, code: int = 1006) -> None:
+    def __init__(self, message: str, *, code: int = ABNORMAL) -> None:
         super().__init__(message)
         self.code = code
 
     def again(self) -> ConnectionClosed:
-        """A new one: an exception that is raised twice collects the tracebacks of both."""
+        """A copy to raise: an exception that is raised twice would collect both tracebacks."""
         return ConnectionClosed(str(self), code=self.code)
 
 
 class FramesUnconfirmed(MewError):
-    """The connection was lost before the gateway confirmed the last ``count`` frames: it may have them or not."""
+    """The connection was lost before the gateway confirmed the last ``count`` frames: it may or may not have them."""
 
     def __init__(self, count: int, *, reason: str = "") -> None:
         frames = "frame" if count == 1 else f"{count} frames"
@@ -57,12 +58,12 @@ class FramesUnconfirmed(MewError):
 
 
 class AnswerLost(MewError):
-    """The connection was lost before the answer came. A gateway of ours is asked again by itself; this one
-    would not know the repetition from a new request, so nobody knows whether it was carried out."""
+    """The connection was lost before the answer came, and it is not known whether the request was carried out. A
+    mewstream gateway is asked again by itself; another would take the repetition for a new request."""
 
 
 class SubscriptionEnded(MewError):
-    """The stream has ended, or the subscription was closed: ``receive()`` has nothing more to give."""
+    """``receive()`` has nothing more to return: the stream has ended, or the subscription was closed."""
 
 
 class RequestTimeout(MewError, TimeoutError):
@@ -70,7 +71,7 @@ class RequestTimeout(MewError, TimeoutError):
 
 
 class McpError(MewError):
-    """An ``mcp/response`` that carries an error, as JSON-RPC has them."""
+    """The error in an ``mcp/response``, with the code, message and data of JSON-RPC."""
 
     def __init__(self, message: str, *, code: int = -32000, data: Any = None) -> None:
         super().__init__(message)
@@ -80,7 +81,7 @@ class McpError(MewError):
 
 
 class ProposalRejected(MewError):
-    """Somebody rejected a proposal of ours. ``by`` says who."""
+    """Somebody rejected our proposal; ``by`` is the participant who did."""
 
     def __init__(self, message: str, *, by: str) -> None:
         super().__init__(message)
@@ -88,28 +89,28 @@ class ProposalRejected(MewError):
 
 
 class UnknownRefusal(PeerError):
-    """A refusal with a code that this version does not know."""
+    """A refusal with an error code that this version does not know."""
 
 
 def _classes() -> Iterator[type[PeerError]]:
-    """All but ours, the more general ones first."""
+    """All classes of refusals that have a code of their own, the more general ones first."""
     found: list[type[PeerError]] = [each for each in PeerError.__subclasses__() if each is not UnknownRefusal]
     while found:
         yield from found
         found = [each for general in found for each in general.__subclasses__()]
 
 
-#: Of those with the same code the most general one: what is special about the others is not on the wire.
+#: Of classes with the same code the most general one: what is special about the others is not on the wire.
 _BY_CODE = {each.code: each for each in reversed(list(_classes()))}
 
 
 def refusal(payload: dict[str, Any]) -> PeerError:
-    """The exception for the payload of a ``system/error``, whatever is in it."""
+    """The exception for the payload of a ``system/error``, which may contain anything."""
     code = str(payload.get("error", "unknown"))
     message = str(payload.get("message") or payload.get("reason") or code)
     kind = _BY_CODE.get(code, UnknownRefusal)
     error = kind(message, limit=str(payload.get("limit"))) if kind is LimitExceeded else kind(message)
     if kind is UnknownRefusal:
-        error.code = code  # type: ignore[misc]  # it differs from one to the next
+        error.code = code  # type: ignore[misc]  # instances of this class differ in it
     error.details = {key: value for key, value in payload.items() if key not in ("error", "message")}
     return error

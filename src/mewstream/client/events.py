@@ -5,8 +5,9 @@
             case WriteGranted(stream=stream, participant=participant):
                 ...
 
-Every event that a message told of carries it as ``message``; those of the connection itself
-(:class:`Disconnected`, :class:`Resumed`, :class:`Gap`) have none.
+An event that came as a message has it as ``message``. Those of the connection itself (:class:`Disconnected`,
+:class:`Resumed`, and a :class:`Gap` of all streams) have none. ``stream`` is always the id of a stream, and
+``participant``, ``sender``, ``by`` and ``owner`` are ids of participants; None where the gateway does not say.
 """
 
 from __future__ import annotations
@@ -23,42 +24,49 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something happened. ``seq`` is its position in the space, where the gateway tells."""
+    """Something happened."""
 
     message: Message | None = None
 
     @property
     def seq(self) -> int | None:
+        """The position in the space; None where the gateway sends no positions."""
         return self.message.seq if self.message is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Joined(Event):
+    """A participant came into the space."""
+
     participant: str
     capabilities: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Left(Event):
+    """A participant left the space."""
+
     participant: str
 
 
 @dataclass(frozen=True, slots=True)
 class Invited(Event):
+    """Somebody new was invited, who may join from now on."""
+
     participant: str
     by: str
 
 
 @dataclass(frozen=True, slots=True)
 class CapabilitiesChanged(Event):
-    """Of our own."""
+    """Our own capabilities are different now."""
 
     capabilities: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOpened(Event):
-    """A stream is there: live, or announced and not yet started. ``stream`` is its id, ``handle`` the object."""
+    """A stream was opened: live, or announced and not yet started. ``handle`` is the object for it."""
 
     stream: str
     owner: str
@@ -67,12 +75,15 @@ class StreamOpened(Event):
 
 @dataclass(frozen=True, slots=True)
 class StreamStarted(Event):
+    """An announced stream is live."""
+
     stream: str
 
 
 @dataclass(frozen=True, slots=True)
 class StreamClosed(Event):
-    """``how`` is ``closed``, ``completed``, ``failed``, or ``lost`` where it ended while we were away."""
+    """A stream has ended. ``how`` is ``closed``, ``completed``, ``failed``, or ``lost`` where it ended while we were
+    not connected."""
 
     stream: str
     how: str
@@ -81,40 +92,39 @@ class StreamClosed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class WriteGranted(Event):
+class _RightChanged(Event):
     stream: str
     participant: str
     by: str | None
     reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteGranted(_RightChanged):
+    """A participant may write to a stream, under ``conditions`` where there are any."""
+
     conditions: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class WriteRevoked(Event):
-    stream: str
-    participant: str
-    by: str | None
-    reason: str | None
+class WriteRevoked(_RightChanged):
+    """A participant may not write to a stream any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadGranted(Event):
-    stream: str
-    participant: str
-    by: str | None
-    reason: str | None
+class ReadGranted(_RightChanged):
+    """A participant may read a stream."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRevoked(Event):
-    stream: str
-    participant: str
-    by: str | None
-    reason: str | None
+class ReadRevoked(_RightChanged):
+    """A participant may not read a stream any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipTransferred(Event):
+    """A stream has a new owner."""
+
     stream: str
     previous_owner: str
     new_owner: str
@@ -124,13 +134,15 @@ class OwnershipTransferred(Event):
 
 @dataclass(frozen=True, slots=True)
 class Chat(Event):
+    """Somebody sent a chat message."""
+
     sender: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Requested(Event):
-    """Somebody asks for something by MCP; ``to`` is empty where everyone is asked."""
+    """Somebody sent an MCP request; ``to`` is empty where it is for everyone. See :meth:`Space.respond`."""
 
     sender: str
     method: str
@@ -140,7 +152,7 @@ class Requested(Event):
 
 @dataclass(frozen=True, slots=True)
 class Proposed(Event):
-    """Somebody who may not do it proposes that another does it. See :meth:`Space.fulfil`."""
+    """Somebody proposed an MCP request that others may make. See :meth:`Space.fulfil` and :meth:`Space.reject`."""
 
     proposal: str
     sender: str
@@ -150,22 +162,25 @@ class Proposed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ProposalWithdrawn(Event):
+class _ProposalEnded(Event):
     proposal: str
     by: str
     reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class ProposalDeclined(Event):
-    proposal: str
-    by: str
-    reason: str | None
+class ProposalWithdrawn(_ProposalEnded):
+    """A participant took its proposal back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalDeclined(_ProposalEnded):
+    """A participant rejected a proposal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received(Event):
-    """Any other envelope: ``message`` has it all."""
+    """Any other envelope came; ``message`` has all of it."""
 
     kind: str
     sender: str
@@ -173,14 +188,14 @@ class Received(Event):
 
 @dataclass(frozen=True, slots=True)
 class Refused(Event):
-    """The gateway refused something of ours that nobody waits for, such as a frame."""
+    """The gateway refused something that nobody waits for, such as a frame."""
 
     error: PeerError
 
 
 @dataclass(frozen=True, slots=True)
 class Gap(Event):
-    """Frames of a stream are missing; None for all streams, or where nobody knows how many."""
+    """Frames are missing: of one stream, or of all where ``stream`` is None; ``count`` is None where it is unknown."""
 
     stream: str | None
     count: int | None
@@ -189,16 +204,15 @@ class Gap(Event):
 
 @dataclass(frozen=True, slots=True)
 class Disconnected(Event):
-    """The connection is lost and is being made again."""
+    """The connection was lost and is being made again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed(Event):
-    """Connected again. ``recovered``: everything that was missed has come or is coming, in order.
-    ``unconfirmed`` is how many frames of ours were sent since the last :meth:`Space.flush` that
-    succeeded: whether the gateway has them is not known."""
+    """We are connected again. Where ``recovered``, everything that was missed follows in order. ``unconfirmed`` is how
+    many of our frames were sent since the last successful :meth:`Space.flush`: the gateway may or may not have them."""
 
     recovered: bool
     reason: str | None

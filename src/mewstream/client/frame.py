@@ -1,4 +1,4 @@
-"""A frame of a stream, as a subscriber gets it."""
+"""A frame of a stream, as a subscription gives it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from mewstream.client import loose
+from mewstream.client import untrusted
 from mewstream.client.messages import Message
 from mewstream.protocol.errors import FormatViolation
+from mewstream.protocol.frames import data_of, frame_with_position, head_of, seq_of
 
 T = TypeVar("T")
 
-#: More digits than this are no position.
-_SEQ_DIGITS = 19
-
 
 class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """``is_text`` tells a text frame from a binary one. ``sequence`` is the writer's own number, which
-    only ``stream/data`` has.
+    """One frame. ``is_text`` tells a text frame from a binary one. ``sequence`` is the writer's own number, which
+    only ``stream/data`` has, and ``format_id`` its format.
 
-    ``gap`` is how many frames are missing right before this one: dropped here because the reader was
-    too slow, dropped by the gateway, skipped by the writer, or lost while there was no connection
-    (where nobody knows how many, it is 1).
+    ``gap`` is how many frames are missing right before this one: dropped here because the reader was too slow,
+    dropped by the gateway, skipped by the writer, or lost while there was no connection. It is 1 where frames are
+    missing and nobody knows how many.
     """
 
-    # As it came; a reader that skips a frame does not pay for taking it apart.
+    # The frame as it was received: a reader that skips it does not pay for parsing it.
     _message: bytes
     is_text: bool = True
     gap: int = 0
@@ -35,36 +33,27 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def data(self) -> bytes:
-        """What the writer sent; for ``stream/data`` the JSON of its content."""
-        message = self._message
-        return message[message.find(b"#", 1) + 1 :]
+        """The bytes that the writer sent; for ``stream/data`` the JSON of its content."""
+        return data_of(self._message)
 
     @property
     def stream(self) -> str:
-        """The id of its stream."""
-        return self._head()[0]
+        """The id of the stream."""
+        return head_of(self._message).stream_id
 
     @property
     def seq(self) -> int | None:
-        """Its position in the space; None where the gateway does not tell."""
-        seq = self._head()[1]
-        return int(seq) if seq else None
+        """The frame's position in the space; None where the gateway sends no positions."""
+        return seq_of(self._message) or None
 
     @property
     def writer(self) -> str | None:
-        """Who wrote it; None where the gateway does not tell."""
-        return self._head()[2] or None
-
-    def _head(self) -> tuple[str, str, str]:
-        """``#<stream_id>#<data>``, or ``#<stream_id>|<seq>|<writer>#<data>``."""
-        head = self._message[1 : self._message.find(b"#", 1)].decode(errors="replace")
-        parts = head.split("|")
-        if len(parts) == 3 and (not parts[1] or (parts[1].isdecimal() and len(parts[1]) <= _SEQ_DIGITS)):
-            return parts[0], parts[1], parts[2]
-        return head, "", ""
+        """The participant who wrote it; None where the gateway sends no positions."""
+        return head_of(self._message).writer or None
 
     @property
     def text(self) -> str:
+        """The data as text. Raises UnicodeDecodeError where it is not UTF-8."""
         return self.data.decode()
 
     @overload
@@ -74,8 +63,8 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
     def json(self, type: builtins.type[T]) -> T: ...
 
     def json(self, type: Any = Any) -> Any:
-        """The data as JSON; ``type`` may be anything that msgspec decodes into, such as a dataclass.
-        Raises :class:`FormatViolation` where it is not that."""
+        """Decode the data as JSON, into ``type`` where that is given: anything that msgspec decodes into, such as a
+        dataclass. Raises :class:`FormatViolation` where the data is something else."""
         try:
             return msgspec.json.decode(self.data, type=type)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -97,24 +86,17 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def from_message(message: Message, gap: int) -> Frame:
-    """A ``stream/data`` envelope."""
+    """The frame that a ``stream/data`` envelope is."""
     content = msgspec.json.encode(message.payload.get("content"))
-    seq = "" if message.seq is None else message.seq
-    head = f"#{_name(message.stream_id)}|{seq}|{_name(message.sender)}#"
-    format_id = loose.text(message.payload.get("format_id"))
-    return Frame(head.encode("utf-8", "replace") + content, True, gap, sequence_of(message), format_id)
+    data = frame_with_position(_name(message.stream_id), message.seq or 0, _name(message.sender), content)
+    return Frame(data, True, gap, sequence_of(message), untrusted.text(message.payload.get("format_id")))
 
 
 def _name(name: str) -> str:
-    """No name has these; one that does must not pass for something else."""
+    """A name that cannot be mistaken for the rest of a frame's head. No valid name has these characters."""
     return name.replace("#", "?").replace("|", "?")
 
 
 def sequence_of(message: Message) -> int | None:
-    return loose.number(message.payload.get("sequence"))
-
-
-def seq_of(frame: bytes) -> int:
-    """The position in a raw frame that has one."""
-    parts = frame[: frame.find(b"#", 1)].split(b"|", 2)
-    return int(parts[1]) if len(parts) == 3 and parts[1].isdigit() and len(parts[1]) <= _SEQ_DIGITS else 0
+    """The writer's own number of a ``stream/data`` envelope."""
+    return untrusted.number(message.payload.get("sequence"))

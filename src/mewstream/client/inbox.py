@@ -1,5 +1,5 @@
-"""What comes from the gateway, and whom it concerns. All of it runs in the moment of reading: nothing
-here waits, and nothing of the user's is called."""
+"""Dispatches what the gateway sends. All of it runs while a message is being read: nothing here waits, and no code
+of the user's is called."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mewstream.client import events as told
-from mewstream.client import loose, messages
+from mewstream.client import events, messages, untrusted
 from mewstream.client.calls import Calls
-from mewstream.client.confirming import SMALL_BYTES
+from mewstream.client.confirmations import SMALL_BYTES
 from mewstream.client.errors import AnswerLost, ConnectionClosed
 from mewstream.client.messages import Message
 from mewstream.client.pages import Pages
 from mewstream.client.proposals import Proposals
 from mewstream.client.routes import Routes
 from mewstream.protocol import kinds
+from mewstream.protocol.close_codes import NORMAL, CloseReason
 from mewstream.protocol.errors import LimitExceeded, PeerError
 
 if TYPE_CHECKING:
-    from mewstream.client.acknowledging import Acknowledgements
-    from mewstream.client.link import Link, Return
+    from mewstream.client.acknowledgements import Acknowledgements
+    from mewstream.client.link import Link, Resume
     from mewstream.client.mcp import Tools
     from mewstream.client.view import View
 
+#: How many requests are remembered for streams that nobody waits for any longer; the oldest are forgotten.
 _MAX_ABANDONED = 100
-_LISTED = frozenset({kinds.STREAM_LISTED, kinds.PARTICIPANT_LISTED})
-#: The close code of the standard for a message that is too large.
-_TOO_BIG = 1009
+_PAGES = frozenset({kinds.STREAM_LISTED, kinds.PARTICIPANT_LISTED})
 
 
 class Inbox:
-    """The view, those who wait for answers, those who read, our tools, and what we acknowledge."""
+    """Hands each message to the view, to pending calls, to subscriptions, to our tools, and to what acknowledges."""
 
     link: Link
 
@@ -44,64 +43,65 @@ class Inbox:
         self.routes = Routes()
         self._tools = tools
         self._acknowledgements = acknowledgements
-        self._was_told_too_large = False
-        """The gateway has said which message was too large, before it closed the connection for that."""
+        self._knows_what_was_too_large = False
+        """Whether the gateway has refused a message for its size, before it closes the connection for that."""
         self._abandoned: OrderedDict[str, None] = OrderedDict()
-        """Requests for streams that nobody waits for any more."""
+        """Requests for streams that nobody waits for any longer."""
 
     def post(self, kind: str, payload: Any) -> str:
-        """Send, if that is possible now, and do not wait for an answer. Returns the id of the message."""
+        """Send an envelope if there is a connection, and wait for nothing. Returns its id."""
         id = self.calls.next_id()
         self.link.post(messages.encode(kind, payload, id=id))
         return id
 
     def abandon(self, request: str) -> None:
-        """If this request still opens a stream, that is closed at once."""
+        """Close the stream that this request opens, should it still do so."""
         self._abandoned[request] = None
         if len(self._abandoned) > _MAX_ABANDONED:
             self._abandoned.popitem(last=False)
 
     def envelope(self, message: Message) -> None:
+        """Dispatch an envelope."""
         if message.kind == kinds.STREAM_DATA:
             self.routes.data(message)
             self.calls.received(message)
-            return
-        if message.kind in _LISTED and message.is_from_gateway:
-            self._list(message)
-            return
-        if message.kind == kinds.WELCOME and message.is_from_gateway:
-            self._tell(self.view.welcome(message))
-            self.pages.welcomed(message, is_news=True)
-            self._tell([told.CapabilitiesChanged(self.view.capabilities, message=message)])
-            return
-        if message.kind == kinds.INVITE_ACK:
-            # It holds a token: for whoever invited, and for no event.
+        elif message.kind in _PAGES and message.is_from_gateway:
+            self._page(message)
+        elif message.kind == kinds.WELCOME and message.is_from_gateway:
+            self._publish(self.view.welcome(message))
+            self.pages.welcomed(message, has_events=True)
+            self._publish([events.CapabilitiesChanged(self.view.capabilities, message=message)])
+        elif message.kind == kinds.INVITE_ACK or (self.link.has_seen(message) and self.calls.answers_repeated(message)):
+            # An invitation holds a token, and a repeated answer has had its event: both are for the caller alone.
             self.calls.received(message)
-            return
-        if self.link.is_past(message) and self.calls.is_about_repeated(message):
-            self.calls.received(message)
-            return
+        else:
+            self._message(message)
+
+    def _message(self, message: Message) -> None:
         event = self.view.apply(message)
         answered = self.calls.received(message)
         self.proposals.received(message)
         if message.kind == kinds.CAPABILITY_GRANT:
             self._acknowledgements.received(message)
-        if isinstance(event, told.Refused) and not answered and _is_about_size(event.error):
-            answered = self._blame_largest(event.error)
-        if event is not None and not (answered and isinstance(event, told.Refused)):
-            self._tell([event])  # whoever waits for a refusal gets it as an exception
+        if isinstance(event, events.Refused):
+            if not answered and _is_about_size(event.error):
+                answered = self._fail_largest(event.error)
+            if answered:
+                return  # the caller gets the refusal as an exception
+        if event is not None:
+            self._publish([event])
 
-    def _list(self, page: Message) -> None:
+    def _page(self, page: Message) -> None:
         found = self.pages.received(page)
-        for stream in loose.objects(page.payload.get("streams")):
-            if id := loose.text(stream.get("stream_id")):
-                self.routes.opened(id, loose.text(stream.get("alias")))
-        self._tell(found)
+        for stream in untrusted.objects(page.payload.get("streams")):
+            if id := untrusted.text(stream.get("stream_id")):
+                self.routes.stream_opened(id, untrusted.text(stream.get("alias")))
+        self._publish(found)
 
-    def _blame_largest(self, error: PeerError) -> bool:
-        """A message that is too large is not read, so its refusal names none: it is the largest one that has not been
-        answered. Whether that was a request, which then gets the refusal."""
-        self._was_told_too_large = True
+    def _fail_largest(self, error: PeerError) -> bool:
+        """The gateway does not read a message that is too large, so its refusal names none: it must be the largest
+        that is not answered yet. Returns whether that was a request, which has got the refusal."""
+        self._knows_what_was_too_large = True
         stream = max(self.view.streams.values(), key=lambda each: each._tally.largest, default=None)
         largest = stream._tally.largest if stream is not None else 0
         if self.calls.fail_largest(error, larger_than=max(largest, SMALL_BYTES)):
@@ -110,69 +110,70 @@ class Inbox:
             stream._refused(error)
         return False
 
-    def welcomed(self, welcome: Message, returned: Return | None) -> None:
-        self.routes.forget_run()
-        found = self.view.welcome(welcome, is_told_more=returned is not None and returned.recovered)
+    def welcomed(self, welcome: Message, resume: Resume | None) -> None:
+        """Begin with the state in a welcome. ``resume`` is None for the first one of a link."""
+        is_replay_due = resume is not None and resume.recovered
+        self.routes.end_run()
+        found = self.view.welcome(welcome, is_replay_due=is_replay_due)
         for stream in self.view.streams.values():
-            self.routes.opened(stream.id, stream.alias)
-        self.pages.welcomed(welcome, is_news=returned is not None and not returned.recovered)
-        if returned is None:
+            self.routes.stream_opened(stream.id, stream.alias)
+        self.pages.welcomed(welcome, has_events=resume is not None and not is_replay_due)
+        if resume is None:
             return
-        if not returned.recovered:
-            self.routes.lost_track()
-            self._tell([told.Gap(None, None, returned.reason or "")])
-        self._tell([*found, told.Resumed(returned.recovered, returned.reason, returned.unconfirmed)])
-        self._ask_again()
-
-    def _ask_again(self) -> None:
-        """Requests whose answer was lost. Only where the gateway knows a repeated id from a new request."""
+        if not resume.recovered:
+            self.routes.frames_lost()
+            self._publish([events.Gap(None, None, resume.reason or "")])
+        self._publish([*found, events.Resumed(resume.recovered, resume.reason, resume.unconfirmed)])
         if self.link.epoch is None:
+            # This gateway would take a repetition for a new request.
             self.calls.fail(lambda: AnswerLost("the connection was lost before the gateway answered"))
         for body in self.calls.repeat():
             self.link.post(body)
 
     def connection_lost(self, code: int) -> None:
-        """Whatever is too large is not sent again, and whoever sent it is told."""
-        if code == _TOO_BIG and not self._was_told_too_large:
+        """Fail whatever may have been too large for the gateway: it must not be sent again."""
+        if code == CloseReason.TOO_BIG.value.code and not self._knows_what_was_too_large:
             self.calls.fail(_too_large, larger_than=SMALL_BYTES)
             for stream in self.view.streams.values():
                 if stream._tally.largest:
                     stream._refused(_too_large())
-        self._was_told_too_large = False
+        self._knows_what_was_too_large = False
 
     def disconnected(self, reason: str) -> None:
-        self._tell([told.Disconnected(reason)])
+        """The connection is lost and is being made again."""
+        self._publish([events.Disconnected(reason)])
 
     def ended(self, error: ConnectionClosed) -> None:
+        """The link has ended: so does everything that waits for it."""
         self.calls.fail(error.again)
         self.proposals.fail(error)
         self._tools.cancel()
         self._acknowledgements.cancel()
         self.pages.end()
-        self.routes.end(None if error.code == 1000 else error)
+        self.routes.end(None if error.code == NORMAL else error)
 
-    def _tell(self, events: Sequence[told.Event]) -> None:
-        for event in events:
+    def _publish(self, found: Sequence[events.Event]) -> None:
+        for event in found:
             self._follow(event)
-        self.routes.publish(events)
+        self.routes.publish(found)
 
-    def _follow(self, event: told.Event) -> None:
-        """What an event means for those who read and write streams, and for our tools."""
+    def _follow(self, event: events.Event) -> None:
+        """Do what an event means for subscriptions, for streams that we write, and for our tools."""
         match event:
-            case told.StreamOpened(stream=id, handle=stream):
-                self.routes.opened(id, stream.alias)
+            case events.StreamOpened(stream=id, handle=stream):
+                self.routes.stream_opened(id, stream.alias)
                 if self._abandoned and event.message is not None:
                     self._close_abandoned(id, event.message)
-            case told.StreamClosed(stream=id):
-                self.routes.ended(id)
-            case told.Refused(error=error):
-                refused = self.view.streams.get(loose.text(error.details.get("stream_id")) or "")
+            case events.StreamClosed(stream=id):
+                self.routes.stream_ended(id)
+            case events.Refused(error=error):
+                refused = self.view.streams.get(untrusted.text(error.details.get("stream_id")) or "")
                 if refused is not None:
                     refused._refused(error)
-            case told.Gap(stream=id, count=count, message=notice) if id is not None and notice is not None:
-                first = loose.number(notice.payload.get("first_seq"))
-                self.routes.dropped(id, count or 1, first or 0)
-            case told.Requested():
+            case events.Gap(stream=id, count=count, message=notice) if id is not None and notice is not None:
+                first = untrusted.number(notice.payload.get("first_seq"))
+                self.routes.frames_dropped(id, count or 1, first or 0)
+            case events.Requested():
                 self._tools.received(event)
 
     def _close_abandoned(self, stream: str, opened: Message) -> None:
@@ -183,7 +184,7 @@ class Inbox:
 
 
 def _is_about_size(error: PeerError) -> bool:
-    """Of a message as a whole, which the gateway has not read."""
+    """Whether a whole message was too large, so that the gateway has not read it."""
     return (
         isinstance(error, LimitExceeded)
         and error.details.get("limit") == "message_bytes"

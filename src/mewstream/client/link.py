@@ -1,4 +1,4 @@
-"""The connection to a space over its whole life: made, kept, lost, made again, and ended."""
+"""The link to a space: a connection that is made again whenever it is lost, until the link is closed."""
 
 from __future__ import annotations
 
@@ -6,44 +6,47 @@ import asyncio
 import logging
 from typing import NamedTuple, Protocol
 
-from mewstream.client import loose, messages
+from mewstream.client import messages, untrusted
 from mewstream.client.backoff import Backoff
-from mewstream.client.confirming import Confirmations, Tally
-from mewstream.client.connection import ABNORMAL, Connection, Receiver
+from mewstream.client.confirmations import Confirmations, Tally
+from mewstream.client.connection import Connection, Receiver
 from mewstream.client.errors import ConnectError, ConnectionClosed, JoinRefused, RequestTimeout
-from mewstream.client.frame import seq_of
-from mewstream.client.joining import Door, may_reconnect
+from mewstream.client.joining import Joiner, may_reconnect
 from mewstream.client.messages import Message
 from mewstream.client.routes import Routes
+from mewstream.client.state import State
+from mewstream.protocol.close_codes import ABNORMAL, NORMAL
+from mewstream.protocol.frames import seq_of
 
 logger = logging.getLogger("mewstream.client")
 
-#: A connection that lasted for so many seconds was good: the next delay is short again.
+#: After a connection that lasted longer than this, the delays before reconnecting begin anew.
 _GOOD_SECONDS = 5.0
-#: Sending never waits while the gateway keeps up; so many frames may go out before others get a turn.
+#: Sending never waits while the gateway keeps up, so other tasks get a turn after this many frames.
 _FRAMES_PER_TURN = 64
 
 
-class Return(NamedTuple):
-    """How we have come back."""
+class Resume(NamedTuple):
+    """What a reconnect has recovered."""
 
     recovered: bool
-    """What was missed comes now."""
+    """Everything that was missed follows the welcome."""
     reason: str | None
-    """Why not."""
+    """Why not, where it does not."""
     unconfirmed: int
+    """How many frames were sent on the lost connection and never confirmed."""
 
 
 class Owner(Protocol):
-    """Hears what comes. Nothing here may wait."""
+    """Gets what a link receives. None of these methods may block."""
 
     @property
     def routes(self) -> Routes:
-        """Who gets the frames; asked for once."""
+        """Where raw frames go. It is asked for once."""
 
     def envelope(self, message: Message) -> None: ...
 
-    def welcomed(self, welcome: Message, returned: Return | None) -> None: ...
+    def welcomed(self, welcome: Message, resume: Resume | None) -> None: ...
 
     def connection_lost(self, code: int) -> None: ...
 
@@ -53,80 +56,102 @@ class Owner(Protocol):
 
 
 class Link:
-    """Sends, confirms, and keeps a position to resume from."""
+    """Keeps one connection after another, and with them the position to resume from and what is unconfirmed."""
 
-    def __init__(self, door: Door, owner: Owner, *, reconnect: Backoff | None, timeout: float) -> None:
-        self._door = door
+    def __init__(self, joiner: Joiner, owner: Owner, *, reconnect: Backoff | None, timeout: float) -> None:
+        self.state = State.NEW
+        self.error: ConnectionClosed | None = None
+        """Why the link is GONE."""
+        self.epoch: str | None = None
+        self.has_positions = False
+        self._joiner = joiner
         self._owner = owner
         self._routes = owner.routes
         self._reconnect = reconnect
         self._timeout = timeout
         self._connection: Connection | None = None
-        self._connected = asyncio.Event()
-        """Set while there is a connection, and when there will be none any more."""
+        self._state_changed: asyncio.Future[None] | None = None
         self._lost: asyncio.Future[tuple[int, str]] | None = None
+        """The code and the reason with which the present connection ends."""
         self._supervisor: asyncio.Task[None] | None = None
         self._holders: set[object] = set()
         self._confirmations = Confirmations()
         self._unreported = 0
-        """Frames that were unconfirmed when the connection was lost, until we are back."""
-        self._turn = 0
+        """Frames that were unconfirmed when the connection was lost, until a resume reports them."""
+        self._frames_in_turn = 0
         self._last_frame = b""
         self._last_seq = 0
-        self._over = asyncio.Event()
-        self.epoch: str | None = None
-        self.has_positions = False
-        self.is_draining = False
-        self.error: ConnectionClosed | None = None
-        """Why it has ended for good."""
 
     @property
     def is_connected(self) -> bool:
-        return self.error is None and self._connected.is_set()
+        """Whether there is a connection, even one that is being drained."""
+        return self.state is not State.GONE and self._connection is not None
 
     @property
     def position(self) -> tuple[str, int] | None:
-        """Epoch and seq of the newest message that has come, where the gateway tells."""
+        """The epoch and the seq of the newest message received; None where the gateway sends no positions."""
         if not self.has_positions or self.epoch is None:
             return None
-        return self.epoch, max(self._last_seq, seq_of(self._last_frame))
+        return self.epoch, self._newest_seq
+
+    @property
+    def _newest_seq(self) -> int:
+        return max(self._last_seq, seq_of(self._last_frame))
+
+    def has_seen(self, message: Message) -> bool:
+        """Whether something at the position of this message, or behind it, was received before."""
+        return message.seq is not None and message.seq <= self._newest_seq
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        changed, self._state_changed = self._state_changed, None
+        if changed is not None:
+            changed.set_result(None)
+
+    async def _state_change(self) -> None:
+        if self._state_changed is None:
+            self._state_changed = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._state_changed)
 
     # -- sending ------------------------------------------------------------------------------------
 
     async def ready(self) -> Connection:
-        """A connection that takes what we send."""
+        """Wait for a connection with room for what is to be sent. Raises :class:`ConnectionClosed` where there will
+        be none."""
         while True:
             if self.error is not None:
                 raise self.error.again()
-            if self.is_draining:
-                raise ConnectionClosed("this space is being drained: nothing more can be sent", code=1000)
+            if self.state is State.CLOSING:
+                raise ConnectionClosed("this space is being drained: nothing more can be sent", code=NORMAL)
             connection = self._connection
             if connection is None:
-                await self._connected.wait()
+                await self._state_change()
             elif connection.is_full:
                 await connection.writable()
             else:
                 return connection
 
     def post(self, body: bytes) -> None:
-        """Send without waiting, if there is a connection."""
+        """Send an envelope without waiting, if there is a connection; otherwise it is not sent at all."""
         if self._connection is not None:
             self._connection.send(body, is_text=True)
 
     async def send_frame(self, message: bytes, tally: Tally, *, is_text: bool) -> None:
-        self._turn += 1
-        if self._turn >= _FRAMES_PER_TURN:
-            self._turn = 0
+        """Send a frame and count it in ``tally``. Waits and raises as :meth:`ready` does."""
+        self._frames_in_turn += 1
+        if self._frames_in_turn >= _FRAMES_PER_TURN:
+            self._frames_in_turn = 0
             await asyncio.sleep(0)
         connection = self._connection
-        if connection is None or connection.is_full or self.is_draining:
+        if connection is None or connection.is_full or self.state is not State.JOINED:
             connection = await self.ready()
         self._confirmations.sent(tally, len(message))
         connection.send(message, is_text=is_text)
 
     async def round_trip(self, tally: Tally | None = None) -> None:
-        """Wait until the gateway has recorded all that was sent so far, over as many connections as it
-        takes; but where frames of ``tally`` were lost sight of with one, it raises."""
+        """Wait until the gateway has recorded everything sent so far, over as many connections as it takes. Raises
+        :class:`FramesUnconfirmed` where frames of ``tally`` were unconfirmed when a connection was lost,
+        :class:`RequestTimeout` where the gateway does not answer in time, and :class:`ConnectionClosed`."""
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
@@ -142,9 +167,11 @@ class Link:
         return RequestTimeout(f"the gateway confirmed nothing within {self._timeout:g} seconds{why}")
 
     async def flush(self) -> None:
+        """A :meth:`round_trip` for the frames of all streams."""
         await self.round_trip(self._confirmations.total)
 
     async def _ping(self, connection: Connection) -> bool:
+        """Whether the gateway confirmed what was sent before the connection was lost."""
         done = self._confirmations.begin()
         connection.ping(self._confirmations.ping)
         try:
@@ -152,10 +179,10 @@ class Link:
         finally:
             self._confirmations.forget(done)
 
-    # -- holding up the gateway -----------------------------------------------------------------------
+    # -- back-pressure --------------------------------------------------------------------------------
 
     def hold(self, why: object) -> None:
-        """Stop reading until everyone who asked for it has released."""
+        """Pause reading from the gateway, on this connection and the next, until every reason is released."""
         self._holders.add(why)
         if self._connection is not None:
             self._connection.hold_reading()
@@ -165,13 +192,13 @@ class Link:
         if not self._holders and self._connection is not None:
             self._connection.release_reading()
 
-    # -- as receiver of a connection ------------------------------------------------------------------
+    # -- as the receiver of a connection --------------------------------------------------------------
 
     def message_received(self, message: bytes, is_text: bool) -> None:
         routes = self._routes
-        if message.startswith(routes.hot_head):
+        if message.startswith(routes.run_prefix):
             self._last_frame = message
-            for queue in routes.hot_queues:
+            for queue in routes.run_queues:
                 queue.put(message if is_text else (message,))
             return
         if message.startswith(b"#"):
@@ -180,74 +207,75 @@ class Link:
             return
         parsed = messages.parse(message)
         if parsed is None:
-            logger.debug("a message that is no envelope was passed over")
+            logger.debug("a message that is no envelope was ignored")
             return
         try:
             self._owner.envelope(parsed)
         except Exception:
-            # One message of a strange gateway must not end the connection, and then the next one.
+            # One message of a strange gateway must not end this connection, and then the next one and so on.
             logger.exception("a message of the kind %r could not be understood", parsed.kind)
         if parsed.seq is not None and parsed.seq > self._last_seq:
             self._last_seq = parsed.seq
-
-    def is_past(self, message: Message) -> bool:
-        """Its position was passed already."""
-        return message.seq is not None and message.seq <= max(self._last_seq, seq_of(self._last_frame))
 
     def pong_received(self, payload: bytes) -> None:
         if payload:
             self._confirmations.pong(payload)
         elif self._confirmations.is_waited_for and self._connection is not None:
-            # A gateway that was behind owes us one pong only: the last, perhaps not the one we wait for.
+            # A gateway that is behind may answer only the last of several pings, which was not ours: ask again.
             self._connection.ping(self._confirmations.ping)
 
     def connection_lost(self, connection: Connection, code: int, reason: str) -> None:
         if connection is not self._connection:
             return
         self._connection = None
-        self._connected.clear()
+        if self.state is State.JOINED:
+            self._enter(State.JOINING)
         self._owner.connection_lost(code)
         self._unreported += self._confirmations.lost(reason or f"the gateway closed it ({code})")
         if self._lost is not None and not self._lost.done():
             self._lost.set_result((code, reason))
 
-    # -- connecting, and connecting again -------------------------------------------------------------
+    # -- connecting and reconnecting ------------------------------------------------------------------
 
     async def open(self) -> None:
-        await self._door.enter(self._welcomed, None)
+        """Join the space, and keep a connection to it from now on. Raises :class:`ConnectError`, or whatever the
+        function for the token raises."""
+        self._enter(State.JOINING)
+        await self._joiner.join(self._welcomed, None)
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="mewstream-client")
 
     def _welcomed(self, connection: Connection, welcome: Message) -> Receiver:
-        """Called in the very moment of the welcome, before anything that follows it is read."""
+        """Called before anything that follows the welcome is read."""
         payload = welcome.payload
-        resumed = loose.as_object(payload.get("resume"))
-        missed_from = loose.number(resumed.get("from_seq"))
-        recovered = resumed.get("recovered") is True and missed_from is not None
-        seq = loose.number(payload.get("seq")) or welcome.seq or 0
-        self.epoch = loose.text(payload.get("epoch"))
+        resumed = untrusted.as_object(payload.get("resume"))
+        replay_from = untrusted.number(resumed.get("from_seq"))
+        recovered = resumed.get("recovered") is True and replay_from is not None
+        seq = untrusted.number(payload.get("seq")) or welcome.seq or 0
+        self.epoch = untrusted.text(payload.get("epoch"))
         self.has_positions = welcome.seq is not None
         self._last_frame = b""
-        # What was missed comes now, with lower positions than that of the welcome.
-        self._last_seq = missed_from - 1 if recovered and missed_from is not None else seq
+        # What is replayed after the welcome has lower positions than the welcome.
+        self._last_seq = replay_from - 1 if recovered and replay_from is not None else seq
         self._connection = connection
         self._lost = asyncio.get_running_loop().create_future()
-        self._connected.set()
+        if self.state is State.JOINING:
+            self._enter(State.JOINED)
         if self._holders:
             connection.hold_reading()
-        returned = None
+        resume = None
         if self._supervisor is not None:
             unconfirmed, self._unreported = self._unreported, 0
-            reason = loose.text(resumed.get("reason")) or "this gateway cannot resume"
-            returned = Return(recovered, None if recovered else reason, unconfirmed)
+            reason = untrusted.text(resumed.get("reason")) or "this gateway cannot resume"
+            resume = Resume(recovered, None if recovered else reason, unconfirmed)
         try:
-            self._owner.welcomed(welcome, returned)
+            self._owner.welcomed(welcome, resume)
         except Exception:
             logger.exception("a welcome could not be understood")
         return self
 
     async def _supervise(self) -> None:
-        """Keep a connection until there shall be none."""
-        error = ConnectionClosed("this space ended by a fault of its own: the log has it", code=1006)
+        """Replace each lost connection by a new one, until the link has ended."""
+        error = ConnectionClosed("the SDK itself failed: its log says how", code=ABNORMAL)
         loop = asyncio.get_running_loop()
         attempt = 0
         try:
@@ -263,7 +291,7 @@ class Link:
                 if loop.time() - since > _GOOD_SECONDS:
                     attempt = 0
                 try:
-                    attempt = await self._enter_again(self._reconnect, attempt)
+                    attempt = await self._join_again(self._reconnect, attempt)
                 except ConnectError as failure:
                     error = ConnectionClosed(f"the connection could not be made again: {failure}", code=code)
                     return
@@ -274,8 +302,9 @@ class Link:
         finally:
             self._end(error)
 
-    async def _enter_again(self, backoff: Backoff, attempt: int) -> int:
-        """Until it succeeds; the answer is how many attempts there were in a row."""
+    async def _join_again(self, backoff: Backoff, attempt: int) -> int:
+        """Try until it succeeds. Returns the number of the next attempt. Raises :class:`ConnectError` where the
+        gateway refuses us, or as many attempts have failed as ``backoff`` allows."""
         failures = 0
         while True:
             await asyncio.sleep(backoff.delay(attempt))
@@ -283,28 +312,28 @@ class Link:
             position = self.position
             resume = {"epoch": position[0], "seq": position[1]} if position is not None else None
             try:
-                await self._door.enter(self._welcomed, resume)
+                await self._joiner.join(self._welcomed, resume)
                 return attempt
             except JoinRefused:
                 raise
+            except ConnectError as failure:
+                error = failure
             except Exception as failure:
-                # Whatever the token's function raises may be better next time.
-                if not isinstance(failure, ConnectError):
-                    logger.warning("no token for a new connection: the function raised %s", type(failure).__name__)
-                failures += 1
-                if backoff.is_over(failures):
-                    raise _as_connect_error(failure) from None
+                # The function for the token may have better luck next time, whatever it raised.
+                error = ConnectError(f"the function for the token raised {type(failure).__name__}")
+                logger.warning("no token for a new connection: %s", error)
+            failures += 1
+            if backoff.is_over(failures):
+                raise error from None
 
     # -- the end ------------------------------------------------------------------------------------
 
     async def drain(self) -> None:
-        """Send nothing more, wait until what was sent is recorded, and leave."""
-        if self.error is not None:
+        """Send nothing more, wait until everything sent is recorded, and leave. Raises as :meth:`round_trip` does."""
+        if self.state in (State.CLOSING, State.GONE):
+            await self.wait_closed()
             return
-        if self.is_draining:
-            await self._over.wait()
-            return
-        self.is_draining = True
+        self._enter(State.CLOSING)
         total = self._confirmations.total
         try:
             connection = self._connection
@@ -312,7 +341,7 @@ class Link:
                 total.unsure = self._unreported
                 total.report()
             elif total.sent > total.confirmed:
-                total.unsure = 0  # of these a Resumed has told
+                total.unsure = 0  # a Resumed event has reported these
                 async with asyncio.timeout(self._timeout):
                     await connection.writable()
                     await self._ping(connection)
@@ -337,24 +366,20 @@ class Link:
                 self._connection.abort()
 
     def _end(self, error: ConnectionClosed) -> None:
-        if self.error is not None:
+        if self.state is State.GONE:
             return
         self.error = error
-        self._connected.set()  # whoever waits for a connection learns that there will be none
+        self._enter(State.GONE)
         self._confirmations.lost(str(error))
         self._holders.clear()
         self._owner.ended(error)
-        self._over.set()
 
     async def wait_closed(self) -> None:
-        await self._over.wait()
+        """Wait until the link has ended for good."""
+        while self.state is not State.GONE:
+            await self._state_change()
 
 
 def closed_here() -> ConnectionClosed:
-    return ConnectionClosed("this space was closed here", code=1000)
-
-
-def _as_connect_error(failure: Exception) -> ConnectError:
-    if isinstance(failure, ConnectError):
-        return failure
-    return ConnectError(f"the function for the token raised {type(failure).__name__}")
+    """The error for everyone who still waits for something when we leave."""
+    return ConnectionClosed("this space was closed here", code=NORMAL)

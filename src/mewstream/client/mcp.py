@@ -1,4 +1,4 @@
-"""Tools that a participant serves to its space, and the answers to what others ask."""
+"""The tools that we serve to the space, and the answers to MCP requests."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from mewstream.client import loose
+from mewstream.client import untrusted
 from mewstream.client.errors import McpError
 from mewstream.client.events import Requested
+from mewstream.client.messages import without_none
 from mewstream.protocol.errors import MewError
 from mewstream.protocol.formats import FormatChecker
 
@@ -25,7 +26,7 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 SERVER_ERROR = -32000
 
-#: Calls that are carried out at the same time, those that may wait besides, and those that are told no.
+#: How many calls run at the same time, how many more may wait, and how many more than that are refused in words.
 MAX_RUNNING = 64
 MAX_WAITING = 1000
 MAX_REFUSED = 1000
@@ -35,24 +36,20 @@ Handler = Callable[..., Any | Awaitable[Any]]
 logger = logging.getLogger("mewstream.client")
 
 
-class _Tool:
-    def __init__(self, name: str, handler: Handler, schema: dict[str, Any], description: str | None) -> None:
-        self.name = name
-        self.handler = handler
-        self.schema = schema
-        self.description = description
-        self.checker = FormatChecker({"id": name, "schema": schema})
+class _Tool(NamedTuple):
+    name: str
+    handler: Handler
+    schema: dict[str, Any]
+    description: str | None
+    checker: FormatChecker
 
     def described(self) -> dict[str, Any]:
-        described: dict[str, Any] = {"name": self.name, "inputSchema": self.schema}
-        if self.description:
-            described["description"] = self.description
-        return described
+        return without_none(name=self.name, inputSchema=self.schema, description=self.description)
 
 
 class Tools:
-    """Answers ``tools/list`` and ``tools/call``. Handlers run in tasks of their own, plain functions
-    in threads: neither can hold up the connection."""
+    """Answers ``tools/list`` and ``tools/call``. Handlers run in tasks of their own, plain functions in threads, so
+    that neither delays the connection."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -64,10 +61,12 @@ class Tools:
         if not callable(handler):
             raise TypeError(f"the handler of the tool {name} is of the type {type(handler).__name__}, not a function")
         doc = inspect.getdoc(handler) if inspect.isroutine(handler) else None
-        self._tools[name] = _Tool(name, handler, schema or {"type": "object"}, description or doc)
+        schema = schema or {"type": "object"}
+        checker = FormatChecker({"id": name, "schema": schema})
+        self._tools[name] = _Tool(name, handler, schema, description or doc or None, checker)
 
     def received(self, request: Requested) -> None:
-        """A request for us. Methods that are no business of ours are left to whoever follows the events."""
+        """Answer a request if it is for one of our tools. All others are left to the program, which gets the event."""
         if not self._tools or self._space.participant not in request.to:
             return
         if request.method not in ("tools/list", "tools/call"):
@@ -80,7 +79,7 @@ class Tools:
                 request, error=McpError("too many calls are waiting: try again later", code=SERVER_ERROR)
             )
         else:
-            return  # a flood: even to say no would cost memory without end
+            return  # a flood: refusing each call would take unbounded memory
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -95,7 +94,7 @@ class Tools:
         except McpError as failure:
             error = failure
         except Exception as failure:
-            logger.exception("a tool of ours failed")
+            logger.exception("the handler of a tool failed")
             error = McpError(f"{type(failure).__name__}: {failure}", code=INTERNAL_ERROR)
         await self._respond(request, result, error=error)
 
@@ -108,7 +107,7 @@ class Tools:
     async def _carry_out(self, request: Requested) -> Any:
         if request.method == "tools/list":
             return {"tools": [tool.described() for tool in self._tools.values()]}
-        params = loose.as_object(request.params)
+        params = untrusted.as_object(request.params)
         tool = self._tools.get(str(params.get("name")))
         if tool is None:
             known = ", ".join(self._tools)
@@ -129,12 +128,13 @@ class Tools:
         return _content(found)
 
     def cancel(self) -> None:
+        """Cancel the calls that are running or waiting."""
         for task in self._tasks:
             task.cancel()
 
 
 def _content(found: Any) -> Any:
-    """A result as MCP wants it, unless the handler has made one."""
+    """A handler's result in the form of an MCP tool result, unless it has that form already."""
     if isinstance(found, dict) and "content" in found:
         return found
     text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
@@ -145,13 +145,13 @@ def _content(found: Any) -> Any:
 
 
 def result_of(response: Message) -> Any:
-    """The result in an ``mcp/response``, or the error in it as an exception."""
+    """The result in an ``mcp/response``. Raises :class:`McpError` where it holds an error instead."""
     payload = response.payload
     error = payload.get("error")
     if error is None:
         return payload.get("result", payload)
     described = error if isinstance(error, dict) else {"message": str(error)}
-    code = loose.number(described.get("code"))
+    code = untrusted.number(described.get("code"))
     raise McpError(
         str(described.get("message") or "the request failed"),
         code=SERVER_ERROR if code is None else code,

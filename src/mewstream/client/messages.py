@@ -1,4 +1,4 @@
-"""Messages on the wire, as a participant sees them."""
+"""Envelopes on the wire, as a participant reads and writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from mewstream.protocol import kinds
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """An envelope that somebody in the space sent. ``seq`` is its position, where the gateway tells."""
+    """An envelope that somebody in the space sent. ``seq`` is its position; None where the gateway sends no
+    positions."""
 
     kind: str
     id: str = ""
@@ -25,60 +26,39 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_from_gateway(self) -> bool:
+        """Whether the gateway itself sent it, which no participant can forge."""
         return self.sender == kinds.GATEWAY
 
     @property
     def stream_id(self) -> str:
-        """The stream that it names, by ``stream_id`` or by ``stream``; empty where it names none."""
+        """The id of the stream that the payload names, by ``stream_id`` or ``stream``; empty where it names none."""
         stream = self.payload.get("stream")
         id = self.payload.get("stream_id") or (stream.get("stream_id") if isinstance(stream, dict) else None)
         return str(id) if id else ""
 
 
-class _Loose(msgspec.Struct):
-    """What other gateways may send: a bare text for a list, null for nothing."""
-
-    kind: str
-    id: str | None = None
-    ts: str | None = None
-    sender: str | None = msgspec.field(name="from", default=None)
-    to: list[str] | str | None = None
-    correlation_id: list[str] | str | None = None
-    context: Any = None
-    payload: dict[str, Any] | None = None
-    seq: int | None = None
-
-
 _decode = msgspec.json.Decoder(Message).decode
-_decode_loose = msgspec.json.Decoder(_Loose).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def parse(data: bytes) -> Message | None:
-    """The envelope in a text message; None where it is none."""
+    """Decode an envelope. Returns None for anything else: a gateway's mistake is never an exception."""
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
+        return _parse_leniently(data)
+
+
+def _parse_leniently(data: bytes) -> Message | None:
+    """Other gateways may send one text where we expect a list, and null for what is left out."""
     try:
-        loose = _decode_loose(data)
+        fields = without_none(**msgspec.json.decode(data, type=dict[str, Any]))
+        for key in ("to", "correlation_id"):
+            if isinstance(fields.get(key), str):
+                fields[key] = [fields[key]]
+        return msgspec.convert(fields, Message)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return Message(
-        kind=loose.kind,
-        id=loose.id or "",
-        ts=loose.ts or "",
-        sender=loose.sender or "",
-        to=_names(loose.to),
-        correlation_id=_names(loose.correlation_id),
-        context=loose.context,
-        payload=loose.payload or {},
-        seq=loose.seq,
-    )
-
-
-def _names(value: list[str] | str | None) -> list[str]:
-    return [value] if isinstance(value, str) else value or []
 
 
 def encode(
@@ -90,7 +70,7 @@ def encode(
     correlation_id: list[str] | None = None,
     context: str | None = None,
 ) -> bytes:
-    """An envelope of ours; the gateway fills in who sent it and when."""
+    """Encode an envelope to send. The gateway fills in its sender and its time."""
     fields: dict[str, Any] = {"protocol": kinds.PROTOCOL, "id": id, "kind": kind}
     if to is not None:
         fields["to"] = to
@@ -102,8 +82,13 @@ def encode(
     return _encode(fields)
 
 
+def without_none(**fields: Any) -> dict[str, Any]:
+    """The fields that are not None."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
 def names(to: str | Sequence[str] | None) -> list[str] | None:
-    """One participant, several, or everyone."""
+    """A list of names from a list or from one name; None, which means everyone, stays None."""
     if to is None:
         return None
     return [to] if isinstance(to, str) else list(to)

@@ -1,4 +1,4 @@
-"""Proposals of ours that others may fulfil, reject, or leave."""
+"""Our proposals, which other participants may fulfil or reject."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mewstream.protocol import kinds
 if TYPE_CHECKING:
     from mewstream.client.space import Space
 
-#: Requests that claim to fulfil proposals of ours; the oldest are forgotten.
+#: How many requests that claim to fulfil our proposals are remembered; the oldest are forgotten.
 _MAX_REQUESTS = 1000
 
 
 class Proposal:
-    """A request that we have proposed. Somebody who may make it fulfils it, or rejects it."""
+    """A request that we have proposed. Somebody who may make that request fulfils the proposal, or rejects it."""
 
     def __init__(self, id: str, space: Space, to: Collection[str]) -> None:
         self.id = id
@@ -33,10 +33,12 @@ class Proposal:
 
     @property
     def is_settled(self) -> bool:
+        """Whether it was fulfilled, rejected or withdrawn."""
         return self._outcome.done()
 
     async def result(self, *, timeout: float | None = None) -> Any:
-        """Wait for the result. Raises :class:`ProposalRejected`, or the error of whoever carried it out."""
+        """Wait for the result and return it. Raises :class:`ProposalRejected`, :class:`McpError` where carrying it out
+        failed, :class:`RequestTimeout` after ``timeout`` seconds, and :class:`ConnectionClosed`."""
         try:
             async with asyncio.timeout(timeout):
                 return result_of(await asyncio.shield(self._outcome))
@@ -44,7 +46,7 @@ class Proposal:
             raise RequestTimeout(f"nobody fulfilled or rejected the proposal within {timeout:g} seconds") from None
 
     async def withdraw(self, *, reason: str | None = None) -> None:
-        """Take it back. Whoever waits for the result gets :class:`ProposalRejected`, by ourselves."""
+        """Take it back: :meth:`result` raises :class:`ProposalRejected`. Raises what every request raises."""
         await self._space._about(kinds.MCP_WITHDRAW, self.id, reason)
         self._fail(ProposalRejected("the proposal was withdrawn", by=self._space.participant))
 
@@ -63,17 +65,19 @@ class _Fulfilment(NamedTuple):
 
 
 class Proposals:
-    """Those that somebody may still wait for, and the requests by which others fulfil them."""
+    """The proposals that a program still refers to, and the requests by which others fulfil them."""
 
     def __init__(self) -> None:
         self._open: WeakValueDictionary[str, Proposal] = WeakValueDictionary()
         self._requests: OrderedDict[str, _Fulfilment] = OrderedDict()
 
     def add(self, id: str, space: Space, to: Collection[str]) -> Proposal:
+        """Follow the proposal with this id."""
         proposal = self._open[id] = Proposal(id, space, to)
         return proposal
 
     def received(self, message: Message) -> None:
+        """Settle the proposals that a message fulfils or rejects."""
         if not self._open or not message.correlation_id:
             return
         for id in message.correlation_id:
@@ -91,7 +95,7 @@ class Proposals:
                     proposal._fail(ProposalRejected(text, by=message.sender))
 
     def _answered(self, id: str, response: Message) -> None:
-        """Everyone may send an answer; it counts from those who were asked."""
+        """Settle the proposal by an answer, which counts only from those who were asked: anybody could send one."""
         fulfilment = self._requests.get(id)
         if fulfilment is not None and response.sender in fulfilment.to:
             proposal = self._open.get(fulfilment.proposal)
@@ -104,5 +108,6 @@ class Proposals:
             proposal._settle(response)
 
     def fail(self, error: ConnectionClosed) -> None:
+        """The space has ended, and with it every proposal."""
         for proposal in list(self._open.values()):
             proposal._fail(error.again())

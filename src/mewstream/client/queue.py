@@ -1,11 +1,11 @@
-"""Bounded queues between the connection, which never waits, and one consumer."""
+"""Bounded queues between the connection, which never waits, and one reader each."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from mewstream.client.errors import ConnectionClosed
 from mewstream.client.frame import sequence_of
@@ -14,33 +14,31 @@ from mewstream.client.messages import Message
 T = TypeVar("T")
 
 OnSlow = Literal["drop-oldest", "latest", "pause"]
+Hold = Callable[[object], None]
 
 #: A text frame, a binary one, or a ``stream/data`` envelope.
 FrameEntry = bytes | tuple[bytes] | Message
 
-#: How many writers' numbers and how many of their jumps a subscription remembers.
+#: How many writers' sequence numbers a subscription remembers, and how many of the jumps in them.
 _NUMBERED_WRITERS = 10_000
 _JUMPS = 64
 
 
-class _AfterGap(Generic[T]):
+class _AfterGap(NamedTuple, Generic[T]):
     """An entry, and how many are missing right before it."""
 
-    __slots__ = ("entry", "gap")
-
-    def __init__(self, entry: T, gap: int) -> None:
-        self.entry = entry
-        self.gap = gap
+    entry: T
+    gap: int
 
 
 class BoundedQueue(Generic[T]):
-    """``drop-oldest`` forgets the oldest entry when it is full, ``latest`` everything but the newest;
-    ``pause`` forgets nothing and asks for a pause instead, by ``hold`` and ``release``."""
+    """A full queue with ``drop-oldest`` drops its oldest entry, with ``latest`` everything but the newest. With
+    ``pause`` it drops nothing, calls ``hold`` with itself, and ``release`` when it is half empty again."""
 
     __slots__ = (
-        *("_ended", "_error", "_gap_to_come", "_held", "_hold", "_is_awaited", "_limit", "_missed", "_release"),
-        *("_room", "_waiter"),
-        *("dropped", "entries", "gap", "is_calm", "on_slow"),
+        *("_ended", "_error", "_fast_limit", "_gap_after", "_gap_before", "_held", "_hold", "_is_awaited", "_limit"),
+        *("_release", "_waiter"),
+        *("dropped", "entries", "gap", "is_simple", "on_slow"),
     )
 
     def __init__(
@@ -48,8 +46,8 @@ class BoundedQueue(Generic[T]):
         limit: int,
         on_slow: OnSlow = "drop-oldest",
         *,
-        hold: Callable[[object], None] | None = None,
-        release: Callable[[object], None] | None = None,
+        hold: Hold | None = None,
+        release: Hold | None = None,
     ) -> None:
         if limit < 1:
             raise ValueError(f"a queue holds at least 1, not {limit}")
@@ -58,18 +56,18 @@ class BoundedQueue(Generic[T]):
         self.entries: deque[T | _AfterGap[T]] = deque()
         self.on_slow = on_slow
         self.dropped = 0
-        """Ever."""
+        """How many entries were dropped in all."""
         self.gap = 0
-        """How many were missing right before the entry that was taken last."""
-        self.is_calm = True
-        """Nothing is missing before the entry that is taken next, and nobody is held up."""
-        self._missed = 0
-        """Dropped before the entry that is taken next."""
-        self._gap_to_come = 0
-        """Missing before the entry that is put next."""
+        """How many entries are missing right before the one that was taken last."""
+        self.is_simple = True
+        """Whether the next entry may be taken without :meth:`take`: no gap before it, and reading is not paused."""
+        self._gap_before = 0
+        """How many were dropped before the entry that is taken next."""
+        self._gap_after = 0
+        """How many are missing between the newest entry and the next one."""
         self._limit = limit
-        self._room = limit
-        """The same, and 0 where an entry cannot simply be added."""
+        self._fast_limit = limit
+        """The limit, or 0 while :meth:`put` must do more than append."""
         self._waiter: asyncio.Future[None] | None = None
         self._is_awaited = False
         self._ended = False
@@ -79,23 +77,24 @@ class BoundedQueue(Generic[T]):
         self._held = False
 
     def put(self, entry: T) -> None:
+        """Add an entry, and drop others or pause where there is no room. A queue that has ended ignores it."""
         entries = self.entries
-        if len(entries) < self._room:
+        if len(entries) < self._fast_limit:
             entries.append(entry)
         elif self._ended:
             return
         else:
-            self._put_with_care(entry)
+            self._put_slowly(entry)
         if self._waiter is not None:
             self._wake()
 
-    def _put_with_care(self, entry: T) -> None:
+    def _put_slowly(self, entry: T) -> None:
         if len(self.entries) >= self._limit:
             self._overflow()
-        if self._gap_to_come:
-            self.entries.append(_AfterGap(entry, self._gap_to_come))
-            self._gap_to_come = 0
-            self._room = self._limit
+        if self._gap_after:
+            self.entries.append(_AfterGap(entry, self._gap_after))
+            self._gap_after = 0
+            self._fast_limit = self._limit
         else:
             self.entries.append(entry)
 
@@ -105,36 +104,37 @@ class BoundedQueue(Generic[T]):
             waiter.set_result(None)
 
     def put_gap(self, count: int) -> None:
-        """So many are missing between the last entry and the next."""
-        self._gap_to_come += max(0, count)
-        if self._gap_to_come:
-            self._room = 0
+        """``count`` entries are missing between the newest entry and the next one."""
+        self._gap_after += max(0, count)
+        if self._gap_after:
+            self._fast_limit = 0
 
     def _overflow(self) -> None:
-        self.is_calm = False
+        self.is_simple = False
         if self.on_slow == "pause":
-            # What was read already is still kept: little more than the limit, for reading stops.
+            # What has been read already is kept: little more than the limit, for reading stops.
             if not self._held and self._hold is not None:
                 self._held = True
                 self._hold(self)
             return
         for _ in range(len(self.entries) if self.on_slow == "latest" else 1):
             entry = self.entries.popleft()
-            self._missed += 1 + (entry.gap if isinstance(entry, _AfterGap) else 0)
+            self._gap_before += 1 + (entry.gap if isinstance(entry, _AfterGap) else 0)
             self.dropped += 1
 
     def end(self, error: ConnectionClosed | None = None) -> None:
-        """No more will come; what is here can still be taken."""
+        """Nothing more will come. What is in the queue can still be taken; then :meth:`wait` raises ``error``."""
         if self._ended:
             return
         self._ended = True
-        self._room = 0
+        self._fast_limit = 0
         self._error = error
-        self._resume()
+        self._release_reading()
         self._wake()
 
     async def wait(self) -> bool:
-        """Wait until there is an entry. False at the end."""
+        """Wait for an entry. Returns False, or raises the error of :meth:`end`, where none will come. Raises
+        RuntimeError where another task waits already."""
         while not self.entries:
             if self._ended:
                 if self._error is not None:
@@ -152,18 +152,18 @@ class BoundedQueue(Generic[T]):
         return True
 
     def take(self) -> T:
-        """The oldest entry; ``gap`` belongs to it."""
+        """Remove and return the oldest entry, and set ``gap`` to what is missing before it."""
         entry = self.entries.popleft()
         if self._held and len(self.entries) <= self._limit // 2:
-            self._resume()
-        self.gap, self._missed = self._missed, 0
-        self.is_calm = not self._held
+            self._release_reading()
+        self.gap, self._gap_before = self._gap_before, 0
+        self.is_simple = not self._held
         if type(entry) is _AfterGap:
             self.gap += entry.gap
             entry = entry.entry
         return entry  # type: ignore[return-value]  # mypy does not narrow by type() is
 
-    def _resume(self) -> None:
+    def _release_reading(self) -> None:
         if self._held:
             self._held = False
             if self._release is not None:
@@ -171,33 +171,28 @@ class BoundedQueue(Generic[T]):
 
 
 class FrameQueue(BoundedQueue[FrameEntry]):
-    """Knows from the numbers of ``stream/data`` what is missing, and counts nothing twice."""
+    """A queue of frames. It sees from the sequence numbers of ``stream/data`` how many are missing, and counts none
+    of them twice where the gateway reports them too."""
 
     __slots__ = ("_jumps", "_sequences")
 
-    def __init__(
-        self,
-        limit: int,
-        on_slow: OnSlow,
-        *,
-        hold: Callable[[object], None],
-        release: Callable[[object], None],
-    ) -> None:
+    def __init__(self, limit: int, on_slow: OnSlow, *, hold: Hold, release: Hold) -> None:
         super().__init__(limit, on_slow, hold=hold, release=release)
         self._sequences: dict[tuple[str, str], int] = {}
         self._jumps: deque[tuple[str, int, int]] = deque(maxlen=_JUMPS)
-        """Stream, position and size of the latest jumps in the numbers."""
+        """Stream, position and size of the latest jumps in the sequence numbers."""
 
     def put_numbered(self, message: Message) -> None:
+        """Add a ``stream/data`` envelope, behind a gap where its sequence number has jumped."""
         skipped = self._skipped(message)
         if skipped:
             self._jumps.append((message.stream_id, message.seq or 0, skipped))
-            # A loss that was told already, if there is one right here, is the same loss.
-            self.put_gap(skipped - self._gap_to_come)
+            # A gap that is known already, if there is one right here, is the same gap.
+            self.put_gap(skipped - self._gap_after)
         self.put(message)
 
     def _skipped(self, message: Message) -> int:
-        """How many numbers the writer has left out. One that begins anew has not skipped any."""
+        """How many numbers are missing before this one. A writer that begins anew has skipped none."""
         sequence = sequence_of(message)
         if sequence is None:
             return 0
@@ -209,7 +204,7 @@ class FrameQueue(BoundedQueue[FrameEntry]):
         return max(0, sequence - before - 1) if before is not None else 0
 
     def put_dropped(self, stream: str, count: int, first_seq: int) -> None:
-        """The gateway says, after the fact, that it has dropped frames. Jumps have told of some already."""
+        """Add a gap for frames that the gateway reports as dropped, but for those that were seen as jumps before."""
         known = sum(jump for where, seq, jump in self._jumps if where == stream and seq > first_seq)
         self._jumps = deque((each for each in self._jumps if each[0] != stream), maxlen=_JUMPS)
         self.put_gap(count - known)

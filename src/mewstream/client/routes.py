@@ -1,4 +1,4 @@
-"""Who gets which frames and events."""
+"""Which subscriptions get which frames and events."""
 
 from __future__ import annotations
 
@@ -6,120 +6,127 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mewstream.client.queue import BoundedQueue, FrameQueue
+from mewstream.protocol import frames
 
 if TYPE_CHECKING:
     from mewstream.client.errors import ConnectionClosed
     from mewstream.client.events import Event
     from mewstream.client.messages import Message
 
-
-#: No message begins so.
-_NEVER = b"\x00"
+#: A prefix that no message has.
+_NO_PREFIX = b"\x00"
 
 
 class Routes:
-    """Queues of frames by stream, and of events. Lists are replaced and never changed, so that whoever
-    walks through one is not disturbed."""
+    """The queues of all subscriptions. Tuples of queues are replaced and never changed, so that a subscription may
+    come or go while one is being iterated."""
 
     def __init__(self) -> None:
         self._streams: dict[bytes, tuple[FrameQueue, ...]] = {}
-        self._everything: tuple[FrameQueue, ...] = ()
-        self._awaited: dict[str, tuple[FrameQueue, ...]] = {}
-        """By a name that may turn out to be an alias."""
-        self._feeds: tuple[BoundedQueue[Event], ...] = ()
-        self.hot_head = _NEVER
-        """Frames that begin so are for ``hot_queues``: those of one stream come in long runs."""
-        self.hot_queues: tuple[FrameQueue, ...] = ()
+        self._every_stream: tuple[FrameQueue, ...] = ()
+        self._unresolved: dict[str, tuple[FrameQueue, ...]] = {}
+        """Subscriptions by a name that may turn out to be an alias."""
+        self._events: tuple[BoundedQueue[Event], ...] = ()
+        self.run_prefix = _NO_PREFIX
+        """Frames of one stream come in long runs: those that begin with this are for ``run_queues``."""
+        self.run_queues: tuple[FrameQueue, ...] = ()
 
-    # -- coming and going -----------------------------------------------------------------------------
+    # -- subscriptions --------------------------------------------------------------------------------
 
     def add(self, queue: FrameQueue, stream: str | None, *, is_known: bool = True) -> Callable[[], None]:
-        """The frames of a stream by its id, or of all. Returns what takes it back."""
-        self.forget_run()
+        """Route the frames of a stream to the queue, or of every stream where it is None. ``is_known`` says that the
+        name is an id and not perhaps an alias. Returns a function that ends the subscription."""
+        self.end_run()
         if stream is None:
-            self._everything += (queue,)
+            self._every_stream += (queue,)
         else:
             _add(self._streams, stream.encode(), queue)
             if not is_known:
-                _add(self._awaited, stream, queue)
+                _add(self._unresolved, stream, queue)
         return lambda: self._remove(queue)
 
     def _remove(self, queue: FrameQueue) -> None:
-        self.forget_run()
-        self._everything = _without(self._everything, queue)
+        self.end_run()
+        self._every_stream = _without(self._every_stream, queue)
         _remove(self._streams, queue)
-        _remove(self._awaited, queue)
+        _remove(self._unresolved, queue)
         queue.end()
 
-    def add_feed(self, feed: BoundedQueue[Event]) -> Callable[[], None]:
-        self._feeds += (feed,)
+    def add_events(self, queue: BoundedQueue[Event]) -> Callable[[], None]:
+        """Route events to the queue. Returns a function that ends the subscription."""
+        self._events += (queue,)
 
         def remove() -> None:
-            self._feeds = _without(self._feeds, feed)
-            feed.end()
+            self._events = _without(self._events, queue)
+            queue.end()
 
         return remove
 
-    def opened(self, id: str, alias: str | None) -> None:
-        """Whoever waits for a stream of this name has found it."""
-        self.forget_run()
-        self._awaited.pop(id, None)
-        queues = self._awaited.pop(alias, ()) if alias is not None and alias != id else ()
+    def stream_opened(self, id: str, alias: str | None) -> None:
+        """Subscriptions by this alias are for this stream."""
+        self.end_run()
+        self._unresolved.pop(id, None)
+        queues = self._unresolved.pop(alias, ()) if alias is not None and alias != id else ()
         if alias is not None and queues:
             self._streams.pop(alias.encode(), None)
             for queue in queues:
                 _add(self._streams, id.encode(), queue)
 
-    def ended(self, id: str) -> None:
-        self.forget_run()
+    def stream_ended(self, id: str) -> None:
+        """End the subscriptions of a stream, though not those of every stream."""
+        self.end_run()
         for queue in self._streams.pop(id.encode(), ()):
             queue.end()
 
     def end(self, error: ConnectionClosed | None) -> None:
-        self.forget_run()
-        for queues in (*self._streams.values(), self._everything):
-            for queue in queues:
-                queue.end(error)
-        for feed in self._feeds:
-            feed.end(error)
-        self._streams, self._awaited = {}, {}
-        self._everything = self._feeds = ()
+        """End every subscription; with an error, that is what their readers get behind the last entry."""
+        self.end_run()
+        for queue in self._frame_queues():
+            queue.end(error)
+        for events in self._events:
+            events.end(error)
+        self._streams, self._unresolved = {}, {}
+        self._every_stream = self._events = ()
 
-    # -- what comes -----------------------------------------------------------------------------------
+    # -- what is received -----------------------------------------------------------------------------
 
     def frame(self, message: bytes, is_text: bool, has_positions: bool) -> None:
-        """The first raw frame of a run. The id ends at the first ``|`` or ``#``."""
-        end = message.find(b"|" if has_positions else b"#", 1)
-        self.hot_head = message[: end + 1] if end > 0 else _NEVER
-        self.hot_queues = self._streams.get(message[1:end], ()) + self._everything
-        for queue in self.hot_queues:
+        """Route a raw frame, the first of a run."""
+        prefix = frames.stream_prefix(message, has_positions=has_positions)
+        self.run_prefix = prefix or _NO_PREFIX
+        self.run_queues = self._streams.get(prefix[1:-1], ()) + self._every_stream
+        for queue in self.run_queues:
             queue.put(message if is_text else (message,))
 
-    def forget_run(self) -> None:
-        """Who reads what has changed, or the form of frames."""
-        self.hot_head = _NEVER
+    def end_run(self) -> None:
+        """The subscriptions or the form of frames have changed: the next frame is routed anew."""
+        self.run_prefix = _NO_PREFIX
 
     def data(self, message: Message) -> None:
-        for queue in self._of(message.stream_id):
+        """Route a ``stream/data`` envelope."""
+        for queue in self._queues_of(message.stream_id):
             queue.put_numbered(message)
 
-    def dropped(self, stream: str, count: int, first_seq: int) -> None:
-        for queue in self._of(stream):
+    def frames_dropped(self, stream: str, count: int, first_seq: int) -> None:
+        """The gateway has dropped frames of this stream, the first of them at ``first_seq``."""
+        for queue in self._queues_of(stream):
             queue.put_dropped(stream, count, first_seq)
 
-    def lost_track(self) -> None:
-        """Frames of all streams may be missing; nobody knows how many."""
-        for queues in (*self._streams.values(), self._everything):
-            for queue in queues:
-                queue.put_gap(1)
+    def frames_lost(self) -> None:
+        """Nobody knows how many frames of any stream were lost: every subscription has a gap of at least 1."""
+        for queue in self._frame_queues():
+            queue.put_gap(1)
 
     def publish(self, events: Sequence[Event]) -> None:
-        for feed in self._feeds:
+        for queue in self._events:
             for event in events:
-                feed.put(event)
+                queue.put(event)
 
-    def _of(self, stream: str) -> tuple[FrameQueue, ...]:
-        return self._streams.get(stream.encode("utf-8", "replace"), ()) + self._everything
+    def _queues_of(self, stream: str) -> tuple[FrameQueue, ...]:
+        return self._streams.get(stream.encode(), ()) + self._every_stream
+
+    def _frame_queues(self) -> list[FrameQueue]:
+        return [queue for queues in (*self._streams.values(), self._every_stream) for queue in queues]
 
 
 def _add(queues: dict[Any, tuple[FrameQueue, ...]], key: Any, queue: FrameQueue) -> None:
@@ -128,12 +135,9 @@ def _add(queues: dict[Any, tuple[FrameQueue, ...]], key: Any, queue: FrameQueue)
 
 def _remove(queues: dict[Any, tuple[FrameQueue, ...]], queue: FrameQueue) -> None:
     for key, listed in list(queues.items()):
-        if queue in listed:
-            left = _without(listed, queue)
-            if left:
-                queues[key] = left
-            else:
-                del queues[key]
+        queues[key] = _without(listed, queue)
+        if not queues[key]:
+            del queues[key]
 
 
 def _without(queues: tuple[Any, ...], queue: Any) -> tuple[Any, ...]:

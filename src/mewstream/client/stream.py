@@ -1,20 +1,19 @@
-"""A stream: what is known of it, and what its owner and its writers can do with it."""
+"""A stream: its state, and what its owner and its writers can do with it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Generator, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mewstream.client import loose, messages
-from mewstream.client.confirming import Tally
-from mewstream.client.errors import FramesUnconfirmed, RequestTimeout
+from mewstream.client import messages, untrusted
+from mewstream.client.confirmations import Tally
+from mewstream.client.errors import FramesUnconfirmed
 from mewstream.client.format import Format, format_of
 from mewstream.client.subscription import Subscription
-from mewstream.protocol import kinds
+from mewstream.protocol import frames, kinds
 from mewstream.protocol.errors import (
     FormatRequired,
     FormatViolation,
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from mewstream.client.queue import OnSlow
     from mewstream.client.space import Space
 
-#: What the gateway says of a stream; everything else in its description came with the request.
-_OF_THE_GATEWAY = frozenset(
+#: Fields of a description that the gateway sets; all others came with the request.
+_GATEWAY_FIELDS = frozenset(
     {
         *("stream_id", "namespace", "owner", "owner_connected", "authorized_writers", "authorized_readers"),
         *("created", "status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities"),
@@ -43,9 +42,12 @@ _OF_THE_GATEWAY = frozenset(
 READY, LIVE = "ready", "live"
 
 
-class Stream:
-    """A live view: its attributes follow what the gateway tells. Get one from :attr:`Space.streams`,
-    :meth:`Space.open_stream` or :meth:`Space.announce`."""
+class Stream(AbstractAsyncContextManager["Stream"]):
+    """A stream of a space, as :attr:`Space.streams`, :meth:`Space.open_stream` and :meth:`Space.announce` give it.
+
+    Its attributes are a live view. Its methods wait for the gateway, and raise what every request to it raises (see
+    :class:`Space`): :class:`StreamNotFound` where the stream has ended, :class:`Unauthorized` where we have no right.
+    """
 
     def __init__(self, space: Space, described: dict[str, Any]) -> None:
         self._space = space
@@ -58,31 +60,35 @@ class Stream:
         self._checkers: dict[str, FormatChecker] = {}
         self._refusal: PeerError | None = None
         self._opened_by: set[str] = set()
-        """Ids of the messages that opened it, by which a close may name it."""
-        self._wire_id = f"#{self._id}#".encode("utf-8", "replace")
+        """The ids of the messages that opened it, by which a close may name it."""
+        self._frame_prefix = frames.frame(self._id, b"")
 
-    # -- what is known ----------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------
 
     @property
     def id(self) -> str:
+        """The id that the gateway has given it, such as ``stream-1``."""
         return self._id
 
     @property
     def owner(self) -> str:
-        return loose.text(self._described.get("owner")) or ""
+        """The participant who may grant, revoke, transfer and close."""
+        return untrusted.text(self._described.get("owner")) or ""
 
     @property
     def authorized_writers(self) -> list[str]:
-        return loose.texts(self._described.get("authorized_writers"))
+        """The participants who may write, the owner among them."""
+        return untrusted.texts(self._described.get("authorized_writers"))
 
     @property
     def authorized_readers(self) -> list[str] | None:
-        """None: everyone reads."""
+        """The participants who may read; None where everyone may."""
         readers = self._described.get("authorized_readers")
-        return None if readers is None else loose.texts(readers)
+        return None if readers is None else untrusted.texts(readers)
 
     @property
     def owner_connected(self) -> bool:
+        """Whether the owner is in the space now."""
         return bool(self._described.get("owner_connected", True))
 
     @property
@@ -92,51 +98,58 @@ class Stream:
 
     @property
     def is_open(self) -> bool:
+        """Whether it is ``ready`` or ``live``."""
         return self._status in (READY, LIVE)
 
     @property
     def is_mine(self) -> bool:
+        """Whether we own it."""
         return self.owner == self._space.participant
 
     @property
     def alias(self) -> str | None:
-        return loose.text(self._described.get("alias"))
+        """The name that its announcement asked for and got; it finds the stream as its id does."""
+        return untrusted.text(self._described.get("alias"))
 
     @property
     def namespace(self) -> str | None:
-        return loose.text(self._described.get("namespace"))
+        """``<space>/<id>``, the ``context`` of envelopes about it."""
+        return untrusted.text(self._described.get("namespace"))
 
     @property
     def created(self) -> str | None:
-        return loose.text(self._described.get("created"))
+        """When it was opened, in the form of RFC 3339."""
+        return untrusted.text(self._described.get("created"))
 
     @property
     def formats(self) -> list[Format]:
-        """What its frames may be; empty where it does not say."""
-        return [format_of(each) for each in loose.objects(self._described.get("formats"))]
+        """The formats that its frames may have; empty where it declares none."""
+        return [format_of(each) for each in untrusted.objects(self._described.get("formats"))]
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """Of the writers whose right is conditional."""
-        return dict(loose.as_object(self._described.get("conditions")))
+        """The conditions of writers whose right is conditional, by participant."""
+        return dict(untrusted.as_object(self._described.get("conditions")))
 
     @property
     def is_announced(self) -> bool:
-        """Opened by a handshake, so that its data are numbered ``stream/data`` envelopes."""
+        """Whether it was opened by a handshake, so that its data are numbered ``stream/data`` envelopes."""
         return "capabilities" in self._described
 
     @property
     def description(self) -> str | None:
-        return loose.text(self._described.get("description"))
+        """The description in its request."""
+        return untrusted.text(self._described.get("description"))
 
     @property
     def content_type(self) -> str | None:
-        return loose.text(self._described.get("content_type"))
+        """The content type in its request."""
+        return untrusted.text(self._described.get("content_type"))
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Everything that its request said; the entries of the request's own ``metadata`` are among them."""
-        fields = {key: value for key, value in self._described.items() if key not in _OF_THE_GATEWAY}
+        """All fields of its request, and the entries of the request's own ``metadata`` among them."""
+        fields = {key: value for key, value in self._described.items() if key not in _GATEWAY_FIELDS}
         inner = fields.get("metadata")
         return {**fields, **inner} if isinstance(inner, dict) else fields
 
@@ -146,14 +159,18 @@ class Stream:
     # -- writing ----------------------------------------------------------------------------------
 
     async def send(self, data: Any, *, format: str | None = None, numbered: bool | None = None) -> None:
-        """Send a frame: bytes as they are, text as text, anything else as JSON. Waits while the
-        gateway is behind, and while a lost connection is being made again.
+        """Send a frame: bytes as they are, text as text, anything else as JSON. Waits while the gateway is behind, and
+        while a lost connection is being made again; :meth:`flush` waits until it is recorded.
 
-        ``numbered`` sends a ``stream/data`` envelope with the next sequence number, so that readers
-        notice what is missing; that is the default for an announced stream, but for bytes. ``format``
-        says which of several formats it is.
+        ``numbered`` sends a ``stream/data`` envelope with the next sequence number, so that readers notice what is
+        missing; that is the default for an announced stream, but not for bytes. ``format`` says which of several
+        formats the frame has.
 
-        Raises what the gateway said of an earlier frame, if it refused that."""
+        Raises :class:`UnauthorizedStreamWrite`, :class:`StreamNotFound` or :class:`InvalidOperation` where we may not
+        write now, :class:`FormatViolation` or :class:`FormatRequired` where the stream was opened with ``validate``,
+        :class:`ConnectionClosed`, TypeError for options that do not go together, and any :class:`PeerError` with which
+        the gateway has refused an earlier frame.
+        """
         await self._check_writable()
         is_binary = isinstance(data, bytes | bytearray | memoryview)
         if numbered is None:
@@ -169,7 +186,7 @@ class Stream:
         if self._validates and self.formats:
             name = self._format(None)
             self._raise_problems(name, self._checkers[name].problems_in(body, text=not is_binary))
-        await self._space._link.send_frame(self._wire_id + body, self._tally, is_text=not is_binary)
+        await self._space._link.send_frame(self._frame_prefix + body, self._tally, is_text=not is_binary)
 
     async def _send_numbered(self, content: Any, format: str | None) -> None:
         if self._validates and self.formats:
@@ -187,7 +204,7 @@ class Stream:
         await self._space._link.send_frame(body, self._tally, is_text=True)
 
     def _format(self, format: str | None) -> str:
-        """Which format is meant; there is a checker for it then."""
+        """The id of the format that is meant, for which there is a checker from now on."""
         known = {each.id: each for each in self.formats}
         if format is None:
             if len(known) > 1:
@@ -212,7 +229,7 @@ class Stream:
         if self._is_writable:
             return
         if self.is_open:
-            # The news that we may is perhaps on its way: after a round trip we know all that was told before.
+            # A grant is perhaps on its way: after a round trip we have received everything sent before it.
             await self._space._link.round_trip()
         if not self.is_open:
             raise StreamNotFound(f"{self.id} has ended ({self._status})", stream_id=self.id)
@@ -225,16 +242,17 @@ class Stream:
 
     @property
     def _is_writable(self) -> bool:
-        """A gateway that does not tell who may write judges that itself."""
+        """Whether we may write, or the gateway does not tell who may and has to judge for itself."""
         return self._status == LIVE and (self._writers is None or self._space.participant in self._writers)
 
     async def flush(self) -> None:
-        """Wait until the gateway has recorded every frame sent so far. Raises what it refused, and
-        :class:`FramesUnconfirmed` where a connection was lost before it had confirmed some of them."""
+        """Wait until the gateway has recorded every frame sent so far. Raises any :class:`PeerError` with which it has
+        refused one, :class:`FramesUnconfirmed` where a connection was lost before it confirmed some of them,
+        :class:`RequestTimeout` and :class:`ConnectionClosed`."""
         try:
             await self._space._link.round_trip(self._tally)
         except FramesUnconfirmed:
-            self._raise_refusal()  # what was refused is why the connection was lost
+            self._raise_refusal()  # a refused frame may be why the connection was lost
             raise
         self._raise_refusal()
 
@@ -244,7 +262,7 @@ class Stream:
             raise refusal
 
     def subscribe(self, *, on_slow: OnSlow = "drop-oldest", max_pending: int | None = None) -> Subscription:
-        """Its frames from now on; see :meth:`Space.subscribe`."""
+        """Receive its frames from now on. Returns and raises as :meth:`Space.subscribe` does."""
         return self._space.subscribe(self, on_slow=on_slow, max_pending=max_pending)
 
     # -- rights -----------------------------------------------------------------------------------
@@ -257,72 +275,66 @@ class Stream:
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
     ) -> None:
-        """Let another write too; until a time, or for so many frames, if you say so."""
-        conditions: dict[str, Any] = {}
-        if expires_at is not None:
-            conditions["expires_at"] = _rfc3339(expires_at)
-        if max_frames is not None:
-            conditions["max_frames"] = max_frames
+        """Let another participant write: for good, until the time ``expires_at``, or for ``max_frames`` frames. Raises
+        :class:`ParticipantNotFound`, and ValueError for a time without a time zone."""
+        conditions = messages.without_none(expires_at=_rfc3339(expires_at), max_frames=max_frames)
         await self._change(kinds.GRANT_WRITE, participant, reason, conditions=conditions or None)
 
     async def revoke(self, participant: str, *, reason: str | None = None) -> None:
-        """Take the right to write away: no frame of that writer comes after this."""
+        """Take the right to write away. When this returns, no further frame of that writer is accepted."""
         await self._change(kinds.REVOKE_WRITE, participant, reason)
 
     async def grant_read(self, participant: str, *, reason: str | None = None) -> None:
+        """Let another participant read, where not everyone may. Raises :class:`ParticipantNotFound`."""
         await self._change(kinds.GRANT_READ, participant, reason)
 
     async def revoke_read(self, participant: str, *, reason: str | None = None) -> None:
+        """Take the right to read away."""
         await self._change(kinds.REVOKE_READ, participant, reason)
 
     async def transfer(self, new_owner: str, *, reason: str | None = None, retain_write: bool = False) -> None:
-        """Hand the stream over. You lose the right to write, unless you retain it."""
-        payload: dict[str, Any] = {"stream_id": self.id, "new_owner": new_owner}
-        if reason is not None:
-            payload["reason"] = reason
-        if retain_write:
-            payload["retain_write"] = True
+        """Make another participant the owner. The previous owner loses the right to write, unless ``retain_write``.
+        Raises :class:`ParticipantNotFound`."""
+        payload = messages.without_none(
+            stream_id=self.id, new_owner=new_owner, reason=reason, retain_write=retain_write or None
+        )
         await self._space._call(kinds.TRANSFER_OWNERSHIP, payload, answer=kinds.OWNERSHIP_TRANSFERRED)
 
     async def _change(self, kind: str, participant: str, reason: str | None, **more: Any) -> None:
-        payload = {"stream_id": self.id, "participant_id": participant}
-        payload.update({key: value for key, value in {"reason": reason, **more}.items() if value is not None})
+        payload = messages.without_none(stream_id=self.id, participant_id=participant, reason=reason, **more)
         await self._space._call(kind, payload, answer=_ANSWERS[kind])
 
-    # -- the life of a stream -----------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """An announced stream goes live."""
+        """Make an announced stream live. Raises :class:`InvalidOperation` where it is live already."""
         await self._space._call(kinds.STREAM_START, self._named())
 
     async def complete(self) -> None:
-        """An orderly end."""
+        """End an announced stream in order."""
         await self._space._call(kinds.STREAM_COMPLETE, self._named())
 
     async def fail(self, code: str, message: str) -> None:
-        """An end by failure."""
+        """End an announced stream by an error, which every participant is sent."""
         await self._space._call(kinds.STREAM_ERROR, {**self._named(), "code": code, "message": message})
 
     async def close(self, *, reason: str | None = None) -> None:
-        await self._space._call(kinds.STREAM_CLOSE, self._closing(reason))
-
-    def _closing(self, reason: str | None = None) -> dict[str, Any]:
-        return {"stream_id": self.id} if reason is None else {"stream_id": self.id, "reason": reason}
+        """End the stream."""
+        await self._space._call(kinds.STREAM_CLOSE, messages.without_none(stream_id=self.id, reason=reason))
 
     def _named(self) -> dict[str, Any]:
         return {"stream": {"stream_id": self.id}}
 
-    async def __aenter__(self) -> Stream:
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close it, if it is still ours; an announced one that went live is completed. Raises what the
-        gateway refused of the frames that were sent."""
+        """Close the stream if we still own it; complete it if it was announced and is live. Raises what the gateway
+        has refused of the frames that we sent."""
         if self.is_open and self.is_mine and not self._space.is_closed:
             if error is not None and not isinstance(error, Exception):
-                self._space._inbox.post(kinds.STREAM_CLOSE, self._closing())  # cancelled: there is no time to wait
+                self._space._inbox.post(
+                    kinds.STREAM_CLOSE, {"stream_id": self.id}
+                )  # we are cancelled and must not wait
                 return
             try:
                 if self.is_announced and self._status == LIVE and error is None:
@@ -330,19 +342,19 @@ class Stream:
                 else:
                     await self.close()
             except (StreamNotFound, Unauthorized):
-                pass  # somebody was faster
+                pass  # somebody else has ended it or taken it over
             except MewError:
                 if error is None:
                     raise
         if error is None:
             self._raise_refusal()
 
-    # -- following what the gateway tells -----------------------------------------------------------
+    # -- changes, by the view -----------------------------------------------------------------------
 
     def _update(self, **fields: Any) -> None:
         self._described = {**self._described, **fields}
         writers = self._described.get("authorized_writers")
-        self._writers = None if writers is None else frozenset(loose.texts(writers))
+        self._writers = None if writers is None else frozenset(untrusted.texts(writers))
 
     def _describe_again(self, described: dict[str, Any]) -> None:
         self._described = described
@@ -368,45 +380,8 @@ _ANSWERS = {
 }
 
 
-class Opening:
-    """A stream being opened: ``await`` it, or use it with ``async with``."""
-
-    def __init__(self, space: Space, kind: str, payload: Mapping[str, Any], *, validate: bool) -> None:
-        self._space = space
-        self._kind = kind
-        self._payload = payload
-        self._validate = validate
-        self._stream: Stream | None = None
-
-    def __await__(self) -> Generator[Any, None, Stream]:
-        return self._open().__await__()
-
-    async def _open(self) -> Stream:
-        id = self._space._calls.next_id()
-        try:
-            answer_kind = kinds.STREAM_OPEN if self._kind == kinds.STREAM_REQUEST else kinds.STREAM_READY
-            answer = await self._space._call(self._kind, self._payload, answer=answer_kind, id=id)
-        except (asyncio.CancelledError, RequestTimeout):
-            # Nobody has the stream that may still be opened.
-            self._space._inbox.abandon(id)
-            raise
-        stream = self._space._opened(answer)
-        stream._validates = self._validate
-        return stream
-
-    async def __aenter__(self) -> Stream:
-        self._stream = await self._open()
-        return self._stream
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._stream is not None
-        await self._stream.__aexit__(kind, error, traceback)
-
-
-def _rfc3339(time: datetime | str) -> str:
-    if isinstance(time, str):
+def _rfc3339(time: datetime | str | None) -> str | None:
+    if time is None or isinstance(time, str):
         return time
     if time.tzinfo is None:
         raise ValueError("expires_at has no time zone: use datetime.now(UTC) + timedelta(...)")

@@ -1,10 +1,10 @@
-"""Reading from streams and from a space, by ``async for``."""
+"""What a program iterates over with ``async for``: the frames of streams, and the events of a space."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -23,8 +23,12 @@ Q = TypeVar("Q")
 T = TypeVar("T")
 
 
-class _Feed(ABC, Generic[Q, T]):
-    """What subscriptions of frames and of events have in common."""
+class Feed(AsyncIterator[T], Generic[Q, T]):
+    """What subscriptions of frames and of events have in common.
+
+    Iterating ends when nothing more will come, and raises :class:`ConnectionClosed` where the connection was lost for
+    good. Only one task at a time may iterate; RuntimeError says so.
+    """
 
     def __init__(self, queue: BoundedQueue[Q], detach: Callable[[], None]) -> None:
         self._queue = queue
@@ -33,16 +37,13 @@ class _Feed(ABC, Generic[Q, T]):
 
     @property
     def pending(self) -> int:
-        """How many wait to be taken."""
+        """How many entries wait in the queue."""
         return len(self._queue.entries)
 
     @property
     def dropped(self) -> int:
-        """How many were forgotten because this reader was too slow."""
+        """How many entries were dropped because this reader was too slow."""
         return self._queue.dropped
-
-    def __aiter__(self) -> AsyncIterator[T]:
-        return self
 
     async def __anext__(self) -> T:
         queue = self._queue
@@ -51,14 +52,14 @@ class _Feed(ABC, Generic[Q, T]):
         raise StopAsyncIteration
 
     async def receive(self, timeout: float | None = None) -> T:
-        """The next one. Raises :class:`RequestTimeout` when none comes in time, and
-        :class:`SubscriptionEnded` when none will."""
+        """Wait for the next entry and return it. Raises :class:`RequestTimeout` where none comes within ``timeout``
+        seconds, :class:`SubscriptionEnded` where none will come, and :class:`ConnectionClosed`."""
         try:
             async with asyncio.timeout(timeout):
-                is_there = await self._queue.wait()
+                has_entry = await self._queue.wait()
         except TimeoutError:
             raise RequestTimeout(f"nothing came within {timeout:g} seconds") from None
-        if is_there:
+        if has_entry:
             return self._take()
         raise SubscriptionEnded("there is nothing more to receive: the stream or the subscription has ended")
 
@@ -67,7 +68,7 @@ class _Feed(ABC, Generic[Q, T]):
         """The oldest entry of the queue, which is not empty."""
 
     def close(self) -> None:
-        """Stop listening. What is pending can still be taken."""
+        """End the subscription. What is in the queue can still be taken."""
         self._detach()
 
     def __enter__(self) -> Self:
@@ -79,22 +80,22 @@ class _Feed(ABC, Generic[Q, T]):
         self.close()
 
     def __del__(self) -> None:
-        # A loop that was left by `break` must not go on collecting. The garbage collector may call this
-        # anywhere, in another thread too, so it is only asked for here. A closed loop needs nothing.
+        # The queue of a loop that was left by `break` must not fill any further. The garbage collector may call this
+        # in any thread, so the work is left to the event loop; a closed event loop has none to do.
         with contextlib.suppress(AttributeError, RuntimeError):
             self._loop.call_soon_threadsafe(self._detach)
 
 
-class Subscription(_Feed[FrameEntry, Frame]):
-    """The frames of one stream, or of all. Ends when the stream ends, or the connection for good."""
+class Subscription(Feed[FrameEntry, Frame]):
+    """The frames of one stream, or of all. It ends with the stream, or with the space."""
 
     async def __aiter__(self) -> AsyncIterator[Frame]:
-        """The hot path: a generator keeps its names, where a method would look them up for each frame. It
-        holds the subscription, and nothing holds it: a loop that is left ends both."""
+        """The hot path: a generator keeps its local names, where a method would look them up again for each frame. It
+        refers to the subscription and nothing refers to it, so that a loop which is left ends both."""
         queue = self._queue
         entries = queue.entries
         while entries or await queue.wait():
-            if queue.is_calm and type(entries[0]) is bytes:
+            if queue.is_simple and type(entries[0]) is bytes:
                 yield Frame(entries.popleft())  # type: ignore[arg-type]
             else:
                 yield self._take()
@@ -107,8 +108,8 @@ class Subscription(_Feed[FrameEntry, Frame]):
         return Frame(entry[0], False, gap) if isinstance(entry, tuple) else Frame(entry, True, gap)
 
 
-class Events(_Feed["Event", "Event"]):
-    """Everything but frames, as typed events."""
+class Events(Feed["Event", "Event"]):
+    """The events of a space: everything but frames."""
 
     def _take(self) -> Event:
         return self._queue.take()

@@ -4,9 +4,9 @@ Every record has a time, and deadlines are times of that kind: they are compared
 the machine is set back, the time of a space goes on from where it was; it is *ahead* of the machine then, and runs a
 tenth slower until it is not. The same holds after a start with a clock that is behind the log. Where the clock is set
 forward, the time of a space follows at once: a right that expires at that time has expired. But what was promised for
-so many seconds (a grace, a pause, the time for a start) has those seconds: its deadline moves by as much as the clock.
-
-A jump is what a clock that cannot be set shows: smaller steps, as a time service makes them, are simply followed.
+a number of seconds (a grace period, a pause, the time for a start) gets those seconds: its deadline moves with the
+clock. A jump is found by comparison with a clock that cannot be set. Smaller steps, as a time service makes them, are
+simply followed.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ log = logging.getLogger("mewstream.gateway")
 
 #: A step of this size is a jump, in microseconds.
 JUMP = SECOND
-#: Seconds between two looks at the clock.
+#: Seconds between two checks of the clock.
 WATCH_SECONDS = 1.0
-#: Two clocks cannot be read at the same moment; whoever was interrupted for longer than this between them reads again.
+#: Two clocks cannot be read at the same moment. After an interruption longer than this between them, both are read
+#: again.
 _TOGETHER = SECOND // 100
 _ATTEMPTS = 10
-#: The part of its time that a space which is ahead makes up.
+#: A space that is ahead runs slower by one part in this many, until it is not.
 _MADE_UP = 10
 
 
 class MachineClock:
-    """Of one gateway. Whoever wants to know looks: once a second somebody does."""
+    """The clock of one gateway, which checks it once a second and whenever a time is doubtful."""
 
     def __init__(self) -> None:
-        self._offset, self.looked_at = _read()
+        self._offset, self.checked_at = _read()
         self.jumped = 0
-        """All jumps so far, forward ones less those back, in microseconds."""
+        """The sum of all jumps so far, in microseconds."""
 
-    def look(self) -> None:
-        """Find out whether the clock has jumped since the last time."""
-        offset, self.looked_at = _read()
+    def check(self) -> None:
+        """Find out whether the clock has jumped since it was last checked."""
+        offset, self.checked_at = _read()
         step, self._offset = offset - self._offset, offset
         if abs(step) >= JUMP:
             self.jumped += step
@@ -48,8 +49,8 @@ class MachineClock:
             log.warning("the clock of this machine has jumped %s by %.1f seconds", way, abs(step) / SECOND)
 
     def is_doubtful(self, wall: int) -> bool:
-        """Whether this time of the machine's may be after a jump that nobody has seen yet."""
-        return not -JUMP < wall - self.looked_at < JUMP + WATCH_SECONDS * SECOND
+        """Whether a time of this clock may be after a jump that was not found yet."""
+        return not -JUMP < wall - self.checked_at < JUMP + WATCH_SECONDS * SECOND
 
 
 def _read() -> tuple[int, int]:
@@ -76,17 +77,17 @@ class SpaceClock:
     def __init__(self, machine: MachineClock, last: int) -> None:
         self._machine = machine
         self._seen = machine.jumped
-        self.ahead = max(0, last - machine.looked_at)
+        self.ahead = max(0, last - machine.checked_at)
         """How far the time of the space is before that of the machine, in microseconds."""
 
     def now(self) -> int:
-        """Perhaps after a jump that nobody has seen yet: for frames, which have no deadlines of their own."""
+        """The time of the space. It may be after a jump that was not found yet, which does no harm to frames."""
         return time.time_ns() // 1000 + self.ahead
 
-    def look(self) -> Jump | None:
-        """A jump since the last time, where there was one."""
+    def check(self) -> Jump | None:
+        """Return the jump since this was last called, if there was one."""
         if self._machine.is_doubtful(time.time_ns() // 1000):
-            self._machine.look()
+            self._machine.check()
         by, self._seen = self._machine.jumped - self._seen, self._machine.jumped
         if not by:
             return None
@@ -95,5 +96,5 @@ class SpaceClock:
         return Jump(by, by - made_up)
 
     def make_up(self, micros: int) -> None:
-        """So much time has passed."""
+        """Let a space that is ahead make up for some of it, after ``micros`` have passed."""
         self.ahead = max(0, self.ahead - micros // _MADE_UP)

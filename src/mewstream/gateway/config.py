@@ -22,7 +22,7 @@ from mewstream.gateway.identity import is_usable_token, token_file, token_variab
 from mewstream.gateway.workspace import workspace_of
 from mewstream.gateway.yamlfile import MAX_SECONDS, YamlValue, describe_kind, describe_number, one_line, read_yaml
 from mewstream.journal.settings import JournalSettings
-from mewstream.protocol.capabilities import Capabilities
+from mewstream.protocol.capabilities import Capabilities, MalformedPattern
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import ConfigError, ValidationFailed
 from mewstream.protocol.identifiers import flaw_in_id, flaw_in_participant_id
@@ -450,20 +450,19 @@ def _capabilities(at: YamlValue, limits: Limits) -> list[dict[str, Any]]:
     for each in at.items("a list of patterns such as {kind: chat}"):
         each.mapping("a pattern such as {kind: chat}")
         _require_json(each)
-        _compile(each, [each.value])
+        try:
+            Capabilities([each.value])
+        except MalformedPattern as flaw:
+            raise each.error(f"({flaw.pattern}): {flaw.reason}") from None
         patterns.append(each.value)
-    _compile(at, patterns)  # some bounds are for the list as a whole
+    try:
+        Capabilities(patterns)  # some bounds are for the list as a whole
+    except ValidationFailed as flaw:
+        raise at.error(flaw.message) from None
     size, most = len(encode_json(patterns)), limits.capability_list_bytes
     if size > most:
         raise at.error(f"found {size} bytes of patterns, expected at most {most} (limits.capability_list_bytes)")
     return patterns
-
-
-def _compile(at: YamlValue, patterns: list[dict[str, Any]]) -> None:
-    try:
-        Capabilities(patterns)
-    except ValidationFailed as exc:
-        raise at.error(exc.message.removeprefix("capability pattern 0 ")) from None
 
 
 def _require_json(at: YamlValue) -> None:

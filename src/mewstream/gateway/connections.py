@@ -15,7 +15,7 @@ from ipaddress import IPv6Address, IPv6Network
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.proxies import Address, Proxies, parse_address
 
-#: Whoever is turned away may come back after so many seconds.
+#: Seconds after which a peer that was turned away may try again.
 RETRY_AFTER = 5
 
 log = logging.getLogger("mewstream.gateway")
@@ -26,7 +26,7 @@ _PROCESS_DESCRIPTORS = 64
 _PARTITION_DESCRIPTORS = 8
 #: Logs and whatever else a space opens for a moment.
 _SPACE_DESCRIPTORS = 2
-#: Where the limit of the process leaves less than this, a gateway is of no use and takes so many all the same.
+#: At least this many connections are taken, whatever the limits of the process are.
 _FEWEST = 16
 #: The default for one address: the others can still connect while somebody opens as many as it gets.
 _SHARE_OF_ONE_ADDRESS = 3 / 4
@@ -35,7 +35,7 @@ _MOST_DESCRIPTORS = 1 << 20
 
 
 class Connections:
-    """The connections that are open. Whoever gets a seat leaves it when its connection is gone."""
+    """The connections that are open. Each has a seat, which it leaves when it is lost."""
 
     def __init__(
         self, *, most: int, most_per_address: int, refused: Callable[[str], None], proxies: Proxies | None = None
@@ -122,7 +122,7 @@ def let_go(transport: asyncio.BaseTransport) -> None:
 
 
 def _name_of(address: Address | None) -> str:
-    """Of IPv6 the network: whoever has one address there has all 2^64 of it."""
+    """The address that connections are counted by. For IPv6 it is the /64 network, which mostly belongs to one peer."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> 64 << 64, 64)))
     return "" if address is None else str(address)

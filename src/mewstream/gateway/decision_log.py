@@ -97,8 +97,8 @@ def _accepted(state: SpaceState, record: EnvelopeAccepted, payload: Any) -> Chec
 
 def _refused(state: SpaceState, record: Refused) -> list[Check]:
     kind = record.kind
-    if kind in ("frame", kinds.STREAM_DATA):
-        return []
+    if kind in ("", "frame", kinds.STREAM_DATA):
+        return []  # without a kind: it could not be read, or it is a sum of several
     if record.code == CapabilityViolation.code:
         attempted = str(record.details.get("attempted_kind", kind))
         missing = Check(str(record.details.get("required", attempted)), False)

@@ -1,8 +1,8 @@
-"""What peers ask for is worked off in turns of the event loop, each of which has a slice of time for it.
+"""Fair queueing: each turn of the event loop spends at most a slice of time on the messages of participants.
 
-One message may take tens of milliseconds, and one reading may bring hundreds. When the slice of a turn is used up, the
-rest waits for the next one, so that frames, timers and other connections come in between. Of those who wait each
-participant is served in turn, one message at a time: whoever asks for much waits for itself.
+One message may take tens of milliseconds, and one read may bring hundreds. When the slice of a turn is used up, the
+rest waits for the next turn, so that frames, timers and other connections come in between. Participants that wait are
+served in turn, one message each: a participant that asks for much waits for itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 
 log = logging.getLogger("mewstream.gateway")
 
-#: Seconds of one turn of the loop. What is begun is finished: a turn may take as much longer as one message takes.
+#: Seconds of work in one turn of the loop. A message that was begun is finished, so that a turn may take longer.
 SLICE = 0.01
 
 Who = tuple[str, str]
@@ -26,20 +26,21 @@ T = TypeVar("T")
 
 
 class FairQueue:
-    """Of one gateway. Whoever has work to do asks :meth:`admits` first, and puts it here where the answer is no."""
+    """The queue of one gateway. Ask :meth:`admits` before doing work, and :meth:`put` it here where the answer is
+    no."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: dict[Who, deque[Callable[[], None]]] = {}
-        """The first is the next to be served."""
+        """The work of each participant; the first is served next."""
         self._has_begun = False
         """Something was done in this turn already."""
         self._ends = 0.0
         self.is_over = False
-        """The slice of this turn is used up, as far as anybody has looked."""
+        """The slice of this turn was used up when it was last checked."""
 
     def admits(self, who: Who) -> bool:
-        """Whether something may be done for this participant now, and nothing of it waits."""
+        """Whether work for this participant may be done now: there is time, and nothing of it waits."""
         return who not in self._waiting and self.has_time()
 
     def has_time(self) -> bool:
@@ -51,13 +52,13 @@ class FairQueue:
         return not self.is_over
 
     def put(self, who: Who, work: Callable[[], None]) -> None:
-        """Do it in a later turn, after all that this participant has put here before."""
+        """Do the work in a later turn, after everything that this participant has put here before."""
         self._waiting.setdefault(who, deque()).append(work)
         if not self._has_begun:
             self._begin()
 
     async def run(self, who: Who, work: Callable[[], T]) -> T:
-        """The result of some work, which is done at once where that is possible."""
+        """Do the work, at once where that is possible, and return its result."""
         if self.admits(who):
             return work()
         done: asyncio.Future[T] = self._loop.create_future()
@@ -92,5 +93,5 @@ class FairQueue:
             try:
                 work()
             except Exception:
-                # An error of our own in the work for one must not keep the others waiting for ever.
+                # A bug in the work for one participant must not keep the others waiting for ever.
                 log.exception("an error of our own in the work for %s", who[1])

@@ -17,115 +17,119 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from mewstream.gateway.wsframes import MAX_HEADER, header
-from mewstream.protocol.records import FrameBlock
 
 log = logging.getLogger("mewstream.gateway")
 
-#: So many times as much of control messages as of frames may be put together in a tick.
+#: How many times more bytes of control messages than of frames may be collected in a tick.
 _CONTROL_TOGETHER = 16
-#: And of those that are for one alone. In a storm of joins these are long welcomes, and what comes between them
-#: is for everyone: the more welcomes there are in a tick, the fewer times everyone is written to.
+#: The same for messages to one member. When many join at once these are long welcomes, with messages for everyone
+#: between them: the more welcomes fit into a tick, the fewer writes everyone gets.
 _PRIVATE_TOGETHER = 256
-#: In place of an opcode: the body is whole WebSocket messages already, each with its header.
+#: In place of an opcode: the body consists of whole WebSocket messages, with their headers.
 FRAMED = 0
 
 
 class Parcel:
-    """One message for one audience. ``stream`` None marks a control message: never dropped."""
+    """Messages for one audience that are delivered together: raw frames of one stream, or one control message.
 
-    __slots__ = ("audience", "body", "on_slow", "opcode", "position", "sender", "seq", "size", "stream")
+    ``seq`` is the position of the first; the others count up from it. ``stream`` None marks a control message, which
+    is never dropped. ``size`` is an upper bound of its bytes on the wire."""
+
+    __slots__ = (
+        "_built",
+        "audience",
+        "bodies",
+        "head",
+        "on_slow",
+        "opcode",
+        "positioned",
+        "sender",
+        "seq",
+        "size",
+        "stream",
+    )
 
     def __init__(
         self,
         audience: Audience,
         opcode: int,
-        body: bytes,
-        position: bytes | None,
+        bodies: Sequence[bytes],
+        positioned: Sequence[bytes] | None,
         seq: int,
         stream: str | None = None,
         sender: str | None = None,
         on_slow: str = "",
+        head: bytes = b"",
+        body_bytes: int | None = None,
     ) -> None:
+        """``body_bytes`` is the size of all bodies, from callers that know it."""
         self.audience = audience
         self.opcode = opcode
-        self.body = body
-        self.position = position
-        """What those get who asked for positions; None: the same as everyone."""
+        self.head = head
+        """What each message begins with: ``#<stream_id>#`` for raw frames, whose bodies are their data."""
+        self.bodies = bodies
+        self.positioned = positioned
+        """Whole messages for those who asked for positions; None where everyone gets the same."""
         self.seq = seq
         self.stream = stream
         self.sender = sender
         self.on_slow = on_slow
-        self.size = len(body) + MAX_HEADER
+        size = sum(map(len, bodies)) if body_bytes is None else body_bytes
+        self.size = size + len(bodies) * (len(head) + MAX_HEADER)
+        self._built: dict[bool, bytes] | None = None
 
     @property
     def count(self) -> int:
         """How many messages it holds."""
-        return 1
+        return len(self.bodies)
 
     @property
     def last_seq(self) -> int:
-        return self.seq
+        return self.seq + len(self.bodies) - 1
 
     def each(self) -> Sequence[Parcel]:
-        """Message by message."""
-        return (self,)
-
-    def pieces(self, positions: bool) -> tuple[bytes, bytes]:
-        """The WebSocket header and the message."""
-        if self.opcode == FRAMED:
-            return b"", self.body
-        body = self.position if positions and self.position is not None else self.body
-        return header(self.opcode, len(body)), body
-
-
-class FrameParcel(Parcel):
-    """Raw frames that were accepted together."""
-
-    __slots__ = ("_block", "_bodies", "_built")
-
-    def __init__(self, audience: Audience, block: FrameBlock, bodies: Sequence[bytes], size: int, on_slow: str) -> None:
-        super().__init__(audience, block.opcode, b"", None, block.seq, block.stream_id, block.sender, on_slow)
-        self.size = size + len(bodies) * MAX_HEADER
-        self._block = block
-        self._bodies = bodies
-        self._built: dict[bool, bytes] = {}
-
-    @property
-    def count(self) -> int:
-        return len(self._block)
-
-    @property
-    def last_seq(self) -> int:
-        return self._block.last_seq
-
-    def each(self) -> Sequence[Parcel]:
-        with_positions = self._with_positions() if self.audience.wants_positions else itertools.repeat(None)
+        """The same messages as parcels of one."""
+        if len(self.bodies) == 1:
+            return (self,)
+        positioned = self.positioned or ()
         return [
-            Parcel(self.audience, self.opcode, body, position, seq, self.stream, self.sender, self.on_slow)
-            for seq, body, position in zip(itertools.count(self.seq), self._bodies, with_positions, strict=False)
+            Parcel(
+                self.audience,
+                self.opcode,
+                (body,),
+                positioned[place : place + 1] or None,
+                self.seq + place,
+                self.stream,
+                self.sender,
+                self.on_slow,
+                self.head,
+            )
+            for place, body in enumerate(self.bodies)
         ]
 
     def pieces(self, positions: bool) -> tuple[bytes, bytes]:
+        """What is written to a socket, in two pieces so that a single long message is not copied."""
+        head, bodies = self.head, self.bodies
+        if positions and self.positioned is not None:
+            head, bodies = b"", self.positioned
+        if len(bodies) == 1:
+            return b"" if self.opcode == FRAMED else header(self.opcode, len(head) + len(bodies[0])) + head, bodies[0]
         # Connections that are behind ask for it one by one: it is built once for all of them.
+        if self._built is None:
+            self._built = {}
         built = self._built.get(positions)
         if built is None:
-            built = _framed(self.opcode, self._with_positions() if positions else self._bodies)
-            self._built[positions] = built
+            built = self._built[positions] = _framed(self.opcode, head, bodies)
         return b"", built
 
-    def _with_positions(self) -> Sequence[bytes]:
-        block = self._block
-        head, writer = f"#{block.stream_id}|".encode(), f"|{block.sender}#".encode()
-        return [b"%b%d%b%b" % (head, seq, writer, data) for seq, data in enumerate(block.data, block.seq)]
 
-
-def _framed(opcode: int, bodies: Sequence[bytes]) -> bytes:
-    """Each body with its header. Bodies of a run are often of one size, and then share a header."""
+def _framed(opcode: int, head: bytes, bodies: Sequence[bytes]) -> bytes:
+    """Each body behind its WebSocket header and ``head``, which are the same for bodies of one size."""
     size = len(bodies[0])
     if all(len(body) == size for body in bodies):
-        common = header(opcode, size)
+        common = header(opcode, len(head) + size) + head
         return common + common.join(bodies)
-    return b"".join([part for body in bodies for part in (header(opcode, len(body)), body)])
+    return b"".join([part for body in bodies for part in (header(opcode, len(head) + len(body)), head, body)])
 
 
 class Endpoint(Protocol):
@@ -135,12 +139,12 @@ class Endpoint(Protocol):
     def positions(self) -> bool: ...
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
-        """Take what one tick has for this endpoint: as bytes for a socket, and one by one."""
+        """Take the messages of one tick: as bytes for a socket, and as the parcels that they were made of."""
         ...
 
 
 class Part(NamedTuple):
-    """Endpoints that have asked for the same: the first ``size`` of a list."""
+    """Endpoints that get the same form of messages: the first ``size`` of a list."""
 
     positions: bool
     shared: list[Endpoint]
@@ -148,10 +152,10 @@ class Part(NamedTuple):
 
 
 class Audience:
-    """A fixed set of endpoints, parted by what they asked for.
+    """A fixed set of endpoints, in two parts: those that asked for positions and those that did not.
 
-    One that has grown out of another shares its lists. So it costs nothing to keep the one of everyone while many
-    join, and what is told to some of these in a tick is put together for all who were there before as for one."""
+    An audience that has grown out of another shares its lists. So it costs nothing to have a new one of everyone with
+    each join, and the bytes for several of them in a tick are built once for all members that they have in common."""
 
     __slots__ = ("parts", "size", "wants_positions")
 
@@ -165,7 +169,7 @@ class Audience:
         self.parts = (Part(False, plain, len(plain)), Part(True, positioned, len(positioned)))
 
     def grown(self, endpoint: Endpoint) -> Audience:
-        """The same and one more."""
+        """The same audience with one endpoint more."""
         audience = Audience()
         audience.parts = (
             self.parts[0] if endpoint.positions else _grown(self.parts[0], endpoint),
@@ -180,22 +184,22 @@ class Audience:
 
 
 def _grown(part: Part, endpoint: Endpoint) -> Part:
-    # Another has grown out of it already: that one has the list.
+    # Another audience has grown out of this one already, and has appended to the list.
     shared = part.shared if part.size == len(part.shared) else part.shared[: part.size]
     shared.append(endpoint)
     return Part(part.positions, shared, part.size + 1)
 
 
 Gate = Callable[[Callable[[], None]], None]
-"""Calls back, now or later, when all that was recorded before is as safe as was asked for."""
+"""Calls back, now or later, when everything that was recorded before is as durable as was asked for."""
 
 
 class Outbox:
-    """The ordered list of one space. Not bounded by itself: it is empty after every tick, or waits
-    for the journal, which lets nothing new happen while it cannot be written.
+    """The messages of one space, in order, until they are handed to their endpoints at the end of a tick.
 
-    A control message is told to nobody before it is recorded, and whatever comes after it in the
-    space waits behind it, so that order holds."""
+    No control message is sent before it is recorded, and everything after it in the space waits behind it, so that
+    order holds. The outbox needs no bound: it is empty after every tick, or waits for the journal, and while that
+    cannot be written nothing new happens."""
 
     __slots__ = (
         "_asking",
@@ -217,7 +221,7 @@ class Outbox:
         self._control = False
         self._asking = False
         self._held: deque[tuple[bool, Callable[[], None]]] = deque()
-        """What waits for the journal, in order; True for ticks that have control messages."""
+        """What waits for the journal, in order: whether it has control messages, and what to do."""
         self._parcels: list[Parcel] = []
         self._size = 0
         self._mixed = False
@@ -232,7 +236,7 @@ class Outbox:
         parcels.append(parcel)
         if parcel.stream is not None:
             self._size += parcel.size
-        else:  # it waits for the journal, and many in one tick wait for it together
+        else:  # it waits for the journal, and one wait is enough for all of a tick
             self._size += parcel.size // (_CONTROL_TOGETHER if parcel.audience.size > 1 else _PRIVATE_TOGETHER)
         if self._size >= self._flush_bytes:
             self.flush()
@@ -256,7 +260,7 @@ class Outbox:
         self._pass_gate(control, partial(_distribute, parcels, mixed))
 
     def then(self, action: Callable[[], None]) -> None:
-        """Do something when everything before it has been handed over."""
+        """Call ``action`` when everything before it has been handed over."""
         self.flush()
         self._pass_gate(False, action)
 
@@ -274,7 +278,7 @@ class Outbox:
             self._ask()
 
     def _ask(self) -> None:
-        """Ask the gate for all that waits now: one answer is good for all of it."""
+        """Ask the gate once for everything that waits now."""
         self._asking = True
         while self._held:
             covered = len(self._held)
@@ -293,14 +297,14 @@ class Outbox:
             self._ask()
 
     def _release(self, covered: int) -> None:
-        """What was asked for goes, and whatever follows it without control messages."""
+        """Do what the answer of the gate covers, and whatever follows it without control messages."""
         while self._held and (covered > 0 or not self._held[0][0]):
             covered -= 1
             _, action = self._held.popleft()
             try:
                 action()
             except Exception:
-                # One that cannot be told must not keep the others waiting for ever.
+                # An endpoint that fails must not keep the others waiting for ever.
                 log.exception("an error of our own in a fan-out")
 
 
@@ -325,7 +329,7 @@ def _distribute(parcels: list[Parcel], mixed: bool) -> None:
 
 
 def _hand_over(positions: bool, members: Sequence[Endpoint], parcels: Sequence[Parcel]) -> None:
-    """``positions`` is what the members had asked for when the parcels were made."""
+    """``positions`` says which form the members get; they may have asked for another since."""
     pieces: list[bytes] = []
     for parcel in parcels:
         pieces += parcel.pieces(positions)
@@ -351,7 +355,7 @@ def _by_members(parcels: list[Parcel]) -> list[tuple[bool, list[Endpoint], list[
     belongs: dict[tuple[Endpoint, bool], int] = {}
     for (positions, shared, _), sizes in lists.values():
         common = 0
-        # From the end: who is among the first so many is among any more of them too.
+        # From the longest to the shortest: a member of a short prefix is also in every longer one.
         for size, smaller in itertools.pairwise((*sorted(sizes, reverse=True), 0)):
             common |= sizes[size]
             for member in shared[smaller:size]:

@@ -1,4 +1,4 @@
-"""The gateway: its spaces, who is connected, and who is who."""
+"""The gateway: its spaces, its connections, and whom each connection belongs to."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from mewstream.gateway.clock import WATCH_SECONDS, MachineClock
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Audience, Parcel
-from mewstream.gateway.history import History
-from mewstream.gateway.history_reads import HistoryReads
 from mewstream.gateway.identity import InvitedTokens, TokenBook, new_token
 from mewstream.gateway.joining import JoinRefused, JoinRequest
 from mewstream.gateway.metrics import Metrics
 from mewstream.gateway.output_log import OutputLog
 from mewstream.gateway.pings import Pings
 from mewstream.gateway.recorder import JournalRecorder, NoRecorder
+from mewstream.gateway.reference_logs import ReferenceLogs
+from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
 from mewstream.gateway.websocket import WebSocketMember
-from mewstream.journal.erase import refuse_half_erased
-from mewstream.journal.local import LocalJournal
+from mewstream.journal.interface import Journal
+from mewstream.journal.opening import open_journal
 from mewstream.protocol import frames, kinds
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import PeerError, Unauthorized, ValidationFailed
 from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState
@@ -68,15 +68,16 @@ class Gateway:
         self._invited.load()
         self._books: dict[str, TokenBook] = {}
         self.spaces: dict[str, Space] = {}
-        self.history = History()
-        self._reads = HistoryReads(self.loop)
+        self.reference_logs = ReferenceLogs()
+        self._replay_threads = ReplayThreads(self.loop)
         self.largest_message = max(space.limits.message_bytes for space in config.spaces.values())
         for id, space in config.spaces.items():
             book = TokenBook({each.id: each.tokens for each in space.participants.values()})
             known = recovered[id].invited if id in recovered else {}
             for participant, digests in self._invited.for_space(id).items():
                 if participant in space.participants or participant not in known:
-                    # Who was invited under a name does not become whoever is configured under it later.
+                    # A token from an invitation must not become that of a participant configured under the same name
+                    # later.
                     log.warning("the invitation of %s to %s is not valid any more", participant, id)
                     continue
                 for digest in digests:
@@ -88,8 +89,8 @@ class Gateway:
                 recorder=self.recorder,
                 recovered=recovered.get(id),
                 metrics=self.metrics.space(id),
-                history=self.history.for_space(space),
-                reads=self._reads,
+                logs=self.reference_logs.for_space(space),
+                threads=self._replay_threads,
                 mint_token=lambda participant, id=id: self._mint_token(id, participant),  # type: ignore[misc]
                 connection_url=f"{config.public_url or base_url}/ws?{urlencode({'space': id})}",
                 work=self.work,
@@ -101,7 +102,7 @@ class Gateway:
             for each in space.participants.values()
             if each.output_log is not None or each.auto_connect
         }
-        self._seat_the_always_present()
+        self._join_output_logs()
         self._pings = Pings(self.loop, config.ping_interval, self.peers)
         self._upkeep_timer = self.loop.call_later(config.ping_interval, self._upkeep)
         self._clock_timer = self.loop.call_later(WATCH_SECONDS, self._watch_clock)
@@ -135,7 +136,7 @@ class Gateway:
         return self._books[space.id].identify(token)
 
     def identify(self, request: JoinRequest, *, named_space: str | None, header_token: str | None) -> tuple[Space, str]:
-        """Who a join comes from. The token says it; everything else must agree (decision 20)."""
+        """Find out whom a join comes from. The token decides, and everything else must agree (decision 20)."""
         if request.space is not None and named_space is not None and request.space != named_space:
             raise _no_such_space("the join and the URL name different spaces")
         name = request.space if request.space is not None else named_space
@@ -175,7 +176,7 @@ class Gateway:
     # -- connections ------------------------------------------------------------------------------
 
     def is_allowed_origin(self, origin: str, host: str) -> bool:
-        """Browsers say where a page comes from: the gateway's own host, and those that are listed."""
+        """Whether a browser's page may connect: one of the gateway's own host, or of an origin that is configured."""
         allowed = self.config.allowed_origins
         if "*" in allowed or origin in allowed:
             return True
@@ -192,17 +193,17 @@ class Gateway:
         self.metrics.connections.set(len(self.peers))
 
     def tell_stranger(self, peer: WebSocketMember, flaw: PeerError) -> None:
-        """An error to somebody who has not joined: in no record, for nobody knows who it was."""
+        """Send an error to a peer that has not joined. It is not recorded, because nobody knows who it was."""
         payload = {"error": flaw.code, "message": flaw.message, **flaw.details}
         body = gateway_envelope(kinds.ERROR, payload, id=f"gw-{new_token()[:12]}", ts=time.time_ns() // 1000, to=[])
-        parcel = Parcel(Audience((peer,)), frames.TEXT, body, None, 0)
+        parcel = Parcel(Audience((peer,)), frames.TEXT, [body], None, 0)
         peer.push(b"".join(parcel.pieces(False)), [parcel])
 
     def output_log(self, space: Space, participant: str) -> OutputLog | None:
         return self._logs.get((space.id, participant))
 
     def heir_of(self, space: Space, participant: str) -> OutputLog | None:
-        """Who goes on when a socket is gone: the log of a participant that is always present."""
+        """The output log that replaces a lost socket, for a participant that is always present."""
         configured = space.config.participants.get(participant)
         if self.draining or configured is None or not configured.auto_connect:
             return None
@@ -213,20 +214,20 @@ class Gateway:
     def _upkeep(self) -> None:
         self._upkeep_timer = self.loop.call_later(self.config.ping_interval, self._upkeep)
         self.metrics.unsent.set(sum(peer.outbound.unsent_bytes for peer in self.peers))
-        self._seat_the_always_present()
+        self._join_output_logs()
 
     def _watch_clock(self) -> None:
         self._clock_timer = self.loop.call_later(WATCH_SECONDS, self._watch_clock)
         jumped = self._clock.jumped
-        self._clock.look()
+        self._clock.check()
         if self._clock.jumped != jumped:
             self.metrics.clock_jumps.inc()
         for space in self.spaces.values():
             space.follow_clock()
             space.clock.make_up(round(WATCH_SECONDS * SECOND))
 
-    def _seat_the_always_present(self) -> None:
-        """Those with auto_connect are here, unless the journal could not take them when they came back."""
+    def _join_output_logs(self) -> None:
+        """Join the participants with ``auto_connect``; again, where the journal could not record it before."""
         for (id, participant), output_log in self._logs.items():
             space = self.spaces[id]
             if space.config.participants[participant].auto_connect and not space.state.is_connected(participant):
@@ -253,28 +254,21 @@ class Gateway:
                 await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT)
 
     def close(self) -> None:
-        """The end of a drain: everything is written down, and nothing more can happen."""
+        """End a drain: everything is written, and nothing more can happen."""
         for space in self.spaces.values():
             space.stop()
-        self._reads.close()
-        self.history.close()
+        self._replay_threads.close()
+        self.reference_logs.close()
         if isinstance(self.recorder, JournalRecorder):
             self.recorder.close()
 
 
-def _open_journal(config: GatewayConfig) -> tuple[LocalJournal | None, dict[str, SpaceState]]:
+def _open_journal(config: GatewayConfig) -> tuple[Journal | None, dict[str, SpaceState]]:
     """The journal of the data directory, and the state of every space in it."""
     if config.data is None:
         return None, {}
-    settings = config.journal
-    journal = LocalJournal(
-        config.data,
-        partitions=settings.partitions,
-        segment_bytes=settings.segment_bytes,
-        synced_commits=settings.durability == "fsync",
-    )
+    journal = open_journal(config.data, config.journal)
     try:
-        refuse_half_erased(journal.root)
         return journal, journal.recover()
     except BaseException:
         journal.close()

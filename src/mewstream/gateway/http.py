@@ -13,6 +13,7 @@ from mewstream.gateway.http_routes import Routes
 from mewstream.gateway.identity import token_from_headers
 from mewstream.gateway.inbound import Throttle
 from mewstream.gateway.listing import HTTP_PAGE_BYTES, entry_limit, participant_page, stream_page
+from mewstream.gateway.replay import MAX_PAGE_BYTES
 from mewstream.gateway.space import Space
 from mewstream.gateway.unsent_answers import UnsentAnswers
 from mewstream.protocol.decide import Decision
@@ -35,6 +36,7 @@ from mewstream.protocol.records import (
 from mewstream.protocol.render import render
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import SECOND, parse_rfc3339, rfc3339
+from mewstream.protocol.utf8 import is_utf8
 
 FEATURES = (
     "active_streams",
@@ -87,7 +89,7 @@ class HttpApi:
 
     async def participants(self, request: Request) -> Response:
         space, participant = self._authenticate(request)
-        request.promise = self._unsent.promise(space.id, participant)
+        request.promise = self._unsent.promise(space.id, participant, HTTP_PAGE_BYTES)
         return await self._gateway.work.run((space.id, participant), lambda: self._participants(request, space.state))
 
     def _participants(self, request: Request, state: SpaceState) -> Response:
@@ -105,7 +107,7 @@ class HttpApi:
     async def streams(self, request: Request) -> Response:
         """The streams as a welcome would show them, for those who want to look without joining."""
         space, participant = self._authenticate(request)
-        request.promise = self._unsent.promise(space.id, participant)
+        request.promise = self._unsent.promise(space.id, participant, HTTP_PAGE_BYTES)
         return await self._gateway.work.run((space.id, participant), lambda: self._streams(request, space.state))
 
     def _streams(self, request: Request, state: SpaceState) -> Response:
@@ -134,10 +136,8 @@ class HttpApi:
             refused = space.join(output_log)
             if refused is not None:
                 raise HttpError(refused.flaw.http_status, refused.flaw)
-        try:
-            body.decode()
-        except UnicodeDecodeError:
-            raise ValidationFailed("the body is not UTF-8") from None
+        if not is_utf8(body):
+            raise ValidationFailed("the body is not UTF-8")
 
         def post() -> Decision:
             decision: Decision = space.post(participant, body)
@@ -145,7 +145,8 @@ class HttpApi:
             return decision
 
         decision = await self._gateway.work.run((space.id, participant), post)
-        if not await space.committed(decision):
+        # A refusal that was only counted has done nothing, and that needs no record.
+        if decision.is_recorded and not await space.committed():
             raise JournalUnavailable("this was done and cannot be recorded at the moment: ask again with the same id")
         return _answer(space, decision)
 
@@ -153,12 +154,12 @@ class HttpApi:
         """What was sent since ``since``: a position (``seq``) or an RFC 3339 time."""
         space, participant = self._authenticate(request, request.params["id"])
         _require_presence(space, participant)
-        request.promise = self._unsent.promise(space.id, participant)
+        request.promise = self._unsent.promise(space.id, participant, MAX_PAGE_BYTES)
         since = request.query.get("since", "0")
         if since.isdecimal() and len(since) < 19:
             after = int(since)
         elif (micros := parse_rfc3339(since)) is not None:
-            after = await space.position_at(participant, micros)
+            after = await space.replay.position_at(participant, micros)
         else:
             raise ValidationFailed(f"since is {since[:40]!r}, expected a seq or an RFC 3339 time")
         messages, position = await space.messages_since(participant, after, MAX_MESSAGES)
@@ -191,7 +192,7 @@ class HttpApi:
         if throttle is None:
             if len(self._throttles) >= MAX_THROTTLES:
                 del self._throttles[next(iter(self._throttles))]
-            throttle = self._throttles[key] = Throttle(self._gateway.loop, None, space.config.limits)
+            throttle = self._throttles[key] = space.throttle(participant, None)
         return throttle
 
 
@@ -216,7 +217,7 @@ def _answer(space: Space, decision: Decision) -> Response:
     for record in records:
         if isinstance(record, Refused):
             if not decision.is_recorded:
-                return Response(space.unrecorded_refusal(record), status=record.http_status)
+                return Response(space.refusals.message(record), status=record.http_status)
             body = render(space.id, space.state.epoch, record)
             assert body is not None
             return Response(body, status=record.http_status)
@@ -262,7 +263,7 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
                     "authorized_writers": record.authorized_writers,
                 }
             case Invited():
-                return {"id": record.request_id, **space.invitation(record)}
+                return {"id": record.request_id, **space.invitations.answer(record)}
     return outcome
 
 

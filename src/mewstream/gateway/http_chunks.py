@@ -20,7 +20,7 @@ CHUNKS_PER_TURN = 512
 MAX_LINE_BYTES = 256
 MAX_TRAILER_BYTES = 16 << 10
 
-_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t\x20-\x7e\x80-\xff]*|[ \t]*)")
 _TRAILERS = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*\r\n)+\r\n")
 
 
@@ -94,10 +94,11 @@ class ChunkedBody:
             self._body += piece
             self._left -= len(piece)
             return place + len(piece) if piece else None
-        if len(received) - place < 2:
-            return None
-        if not received.startswith(b"\r\n", place):
+        ending = bytes(received[place : place + 2])
+        if not b"\r\n".startswith(ending):
             raise _not_understood()
+        if len(ending) < 2:
+            return None
         self._next = _Part.SIZE
         return place + 2
 

@@ -22,8 +22,9 @@ from mewstream.gateway.http_encoding import decode, encoding_of
 from mewstream.gateway.http_message import BadRequest, HttpError, Request, Response, error_answer, too_large
 from mewstream.gateway.http_parser import RequestParser
 from mewstream.gateway.http_routes import Route, Routes
-from mewstream.gateway.inbound import Reading, Turns
+from mewstream.gateway.inbound import Turns
 from mewstream.gateway.unsent_answers import UnsentAnswers
+from mewstream.io.reading import Reading
 from mewstream.protocol.errors import InvalidRequest, PeerError, ValidationFailed
 
 log = logging.getLogger("mewstream.gateway")
@@ -132,7 +133,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._body_limit = 0
         self._rest: memoryview | None = None
         """What is left of an answer."""
-        self._answer_size = 0
+        self._small_size = 0
         self._is_last = False
         """The connection ends with the answer that is on its way."""
         self._is_unread = False
@@ -385,9 +386,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         head = response.head(close=self._is_last)
         body = b"" if request is not None and request.method == "HEAD" else response.body
         if request is not None and request.promise is not None:
-            request.promise.made()
-        self._answer_size = len(body)
-        self._front.unsent.add(len(body))
+            request.promise.resize(len(body))
+        else:
+            self._small_size = len(body)
+            self._front.unsent.add(len(body))
         self._wait(Phase.ANSWERING, self._front.config.write_timeout)
         if len(body) <= WRITE_BYTES:
             self._transport.write(head + body)
@@ -424,8 +426,8 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _end_request(self) -> None:
         request, self._request = self._request, None
         self._rest = None
-        self._front.unsent.remove(self._answer_size)
-        self._answer_size = 0
+        self._front.unsent.remove(self._small_size)
+        self._small_size = 0
         if request is not None and request.promise is not None:
             request.promise.kept()
 

@@ -8,16 +8,15 @@ files hold SHA-256 digests. A plain, fast digest is enough for the file, because
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import secrets
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from mewstream.journal.files import Files
 from mewstream.protocol.errors import ConfigError
 
 _USABLE = re.compile(r"[\x21-\x7e]+")
@@ -153,7 +152,8 @@ class InvitedTokens:
 
     def _replace(self, spaces: dict[str, dict[str, list[str]]]) -> None:
         if self._path is not None:
-            _write_atomically(self._path, msgspec.json.format(msgspec.json.encode(spaces), indent=1) + b"\n")
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            Files().replace(self._path, msgspec.json.format(msgspec.json.encode(spaces), indent=1) + b"\n")
         self._spaces = spaces
 
 
@@ -178,27 +178,6 @@ def _corrupt(path: Path, reason: str) -> ConfigError:
         f"{path}: the tokens of invited participants cannot be understood ({reason}); expected "
         "{space: {participant: [digest, ...]}}: restore the file, or move it away and invite again"
     )
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # mkstemp creates the file for its owner only (0600), and the rename keeps that.
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Invitations: a token for each, which is told to the inviter alone, and what the inviter is answered.
+"""Invitations: the token of each invited participant, and the answer that goes to the inviter alone.
 
-A token can be told again as long as the one whom it is for has not come: until then it is kept in memory. It is on no
-disk but as a digest, so that after a restart a new one takes the place of the old.
+A token can be told again until the invited participant has joined; until then it is kept in memory. On disk there is
+only its digest, so that after a restart a new token replaces the old one.
 """
 
 from __future__ import annotations
@@ -10,56 +10,85 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from mewstream.protocol import kinds
+from mewstream.protocol.decide import Decision
 from mewstream.protocol.errors import AlreadyExists
+from mewstream.protocol.fold import gateway_message_id
 from mewstream.protocol.records import Invited, Refused
+from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState
 
 log = logging.getLogger("mewstream.gateway")
 
 
 class Invitations:
-    """Of one space. ``mint`` makes the token of a participant, instead of any that it had."""
+    """The invitations of one space. ``mint`` makes a participant's token, which replaces any that it had."""
 
-    def __init__(self, mint: Callable[[str], str], connection_url: str) -> None:
+    def __init__(self, state: SpaceState, mint: Callable[[str], str], connection_url: str) -> None:
+        self._state = state
         self._mint = mint
         self._connection_url = connection_url
         self._tokens: dict[str, str] = {}
-        """Of those who were invited in this run and have not come yet: no more than there may be invitations."""
+        """For those who were invited in this run and have not joined yet: no more than there may be invitations."""
 
-    def has_token(self, record: Invited) -> bool:
-        """Make sure that there is a token to tell, before an invitation is a fact or is told again. False: it cannot be
-        kept on the disk, and nothing was done."""
-        if record.participant in self._tokens:
-            return True
-        try:
-            self._tokens[record.participant] = self._mint(record.participant)
-        except OSError as error:
-            log.error("the token of an invitation cannot be kept: %s", error)
-            return False
+    def without_token(self, decision: Decision) -> Invited | None:
+        """Make the tokens that the inviter must be told, before an invitation is a fact or is told again. Returns the
+        first invitation whose token could not be stored."""
+        invited = [record for record in decision.written if isinstance(record, Invited)]
+        if decision.repetition is not None:
+            invited += [
+                record
+                for record in decision.repetition.answer.records
+                if isinstance(record, Invited) and not self._has_joined(record)
+            ]
+        return next((record for record in invited if not self._has_token(record)), None)
+
+    def _has_token(self, record: Invited) -> bool:
+        if record.participant not in self._tokens:
+            try:
+                self._tokens[record.participant] = self._mint(record.participant)
+            except OSError as error:
+                log.error("the token of an invitation cannot be stored: %s", error)
+                return False
         return True
 
-    def taken_up(self, participant: str) -> None:
-        """Somebody has come, and so has its token: it is not told again."""
+    def _has_joined(self, record: Invited) -> bool:
+        first = self._state.first_joins.get(record.participant, 0)
+        return first > record.seq or self._state.is_present(record.participant)
+
+    def joined(self, participant: str) -> None:
+        """A participant who has joined has its token, which is never told again."""
         self._tokens.pop(participant, None)
 
-    def accepted(self, record: Invited) -> dict[str, Any]:
-        """The answer to the inviter, with the token unless the one who was invited has come already."""
+    def answer(self, record: Invited) -> dict[str, Any]:
+        """What the inviter is told. It holds the token, unless the invited participant has joined already: it must
+        reach nobody else, no log and no record."""
         answer = {"status": "created", "participant_id": record.participant}
         if (token := self._tokens.get(record.participant)) is not None:
             answer["token"] = token
         return {**answer, "connection_url": self._connection_url}
 
+    def acknowledgement(self, record: Invited) -> bytes:
+        """``space/invite-ack`` for an invitation."""
+        return self._acknowledge(record.by, self.answer(record), record, record.request_id)
 
-def refused(record: Refused) -> dict[str, Any]:
-    """The answer to the inviter where there is no invitation (spec 3.6.6), beside the error that everyone knows."""
-    status = AlreadyExists.code if record.code == AlreadyExists.code else "error"
-    answer = {"status": status, "error": record.code, "message": record.message}
-    if (participant := record.details.get("participant_id")) is not None:
-        answer["participant_id"] = participant
-    return answer
+    def refusal(self, record: Refused, number: str = "") -> bytes:
+        """``space/invite-ack`` for an invitation that was refused (spec 3.6.6), beside the usual ``system/error``.
+        ``number`` tells apart the answers to refusals that have no record of their own."""
+        status = AlreadyExists.code if record.code == AlreadyExists.code else "error"
+        answer = {"status": status, "error": record.code, "message": record.message}
+        if (participant := record.details.get("participant_id")) is not None:
+            answer["participant_id"] = participant
+        return self._acknowledge(record.sender, answer, record, record.id, number)
 
-
-def has_come(state: SpaceState, record: Invited) -> bool:
-    """Whether the one who was invited has made use of it."""
-    came = state.first_joins.get(record.participant, 0)
-    return came > record.seq or state.is_present(record.participant)
+    def _acknowledge(
+        self, inviter: str, answer: dict[str, Any], record: Invited | Refused, request_id: str | None, number: str = ""
+    ) -> bytes:
+        return gateway_envelope(
+            kinds.INVITE_ACK,
+            answer,
+            id=f"{gateway_message_id(self._state.epoch, record.seq)}-ack{number}",
+            ts=record.ts,
+            to=[inviter],
+            correlation_id=request_id,
+        )

@@ -1,36 +1,36 @@
-"""How often a participant may join. Each join costs a welcome, is recorded, and is told to everyone."""
+"""The rate limiter of joins. Each join costs a welcome and a record, and everyone is told of it."""
 
 from __future__ import annotations
 
 import asyncio
 
-from mewstream.gateway.inbound import Rate
+from mewstream.gateway.inbound import ParticipantRates
 from mewstream.protocol.errors import LimitExceeded
 
-#: Joins of one participant that may come together; those since then count against the rate.
+#: How many joins of one participant may come at once, before the rate applies.
 BURST = 100
-#: Participants whose joins are counted; more than a space has.
-_MOST = 20_000
+#: Standing grants that a join brings into force and that count as one more join: each is recorded and told to everyone,
+#: and so is its end when the participant leaves.
+GRANTS_PER_JOIN = 8
 
 
 class JoinRate:
-    """Of one space. ``per_second`` 0: no limit."""
+    """The joins of one space. ``per_second`` 0 means no limit."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, per_second: float) -> None:
         self._loop = loop
         self._per_second = per_second
-        self._rates: dict[str, Rate] = {}
+        self._rates = ParticipantRates(loop, "joins_per_second", per_second, burst=BURST)
 
-    def check(self, participant: str) -> None:
-        """Count one more. It raises :class:`LimitExceeded`, which says when to come back."""
-        if self._per_second <= 0:
+    def check(self, participant: str, *, grants: int = 0) -> None:
+        """Count a join, and the standing grants that it brings into force. Raises :class:`LimitExceeded`, which says
+        when to try again."""
+        rate = self._rates.of(participant)
+        if rate is None:
             return
         now = self._loop.time()
-        rate = self._rates.pop(participant, None) or Rate("joins_per_second", self._per_second, now, burst=BURST)
-        self._rates[participant] = rate  # now the newest: the one that came longest ago is forgotten first
-        if len(self._rates) > _MOST:
-            del self._rates[next(iter(self._rates))]
-        wait = rate.wait_for(1, now)
+        cost = 1 + grants / GRANTS_PER_JOIN
+        wait = rate.wait_for(cost, now)
         if wait:
             raise LimitExceeded(
                 f"more than {BURST} joins of {participant!r} at once, or {self._per_second:g} per second: "
@@ -38,4 +38,4 @@ class JoinRate:
                 limit=rate.name,
                 retry_after=round(wait, 1),
             )
-        rate.take(1, now)
+        rate.take(cost, now)

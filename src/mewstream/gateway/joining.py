@@ -1,4 +1,4 @@
-"""The first message of a connection: who it is, and what it asks for."""
+"""The first message of a connection, by which a client joins: who it is, and what it asks for."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.protocol import kinds
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import PeerError, ValidationFailed
 from mewstream.protocol.identifiers import invalid_characters
+from mewstream.protocol.position import Position
 
 #: What a client may ask for by ``extensions``; unknown names are ignored, so that clients may be newer.
 KNOWN_EXTENSIONS = frozenset({"positions"})
@@ -21,7 +22,7 @@ EXPECTED = (
 
 
 class JoinRefused(Exception):
-    """A peer is not let in. ``flaw`` is what it is told, ``reason`` how its connection ends."""
+    """A join is refused. ``flaw`` is the error that the peer gets, ``reason`` that of the close."""
 
     def __init__(self, flaw: PeerError, reason: CloseReason) -> None:
         super().__init__(flaw.message)
@@ -29,22 +30,16 @@ class JoinRefused(Exception):
         self.reason = reason
 
 
-class Resume(msgspec.Struct, frozen=True):
-    """The last position that a client has seen."""
-
-    epoch: str
-    seq: int
-
-
 class JoinRequest(msgspec.Struct, frozen=True):
-    """``knows_extensions``: the client sent a list of extensions, so it knows our close codes."""
+    """What a client asks for when it joins. ``knows_extensions``: it sent a list of extensions, so that it knows our
+    close codes. ``resume`` is the last position that it has seen."""
 
     participant: str | None = None
     space: str | None = None
     token: str | None = None
     extensions: frozenset[str] = frozenset()
     knows_extensions: bool = False
-    resume: Resume | None = None
+    resume: Position | None = None
 
     def __repr__(self) -> str:
         return f"JoinRequest(participant={self.participant!r}, space={self.space!r})"
@@ -85,13 +80,13 @@ def parse_join(message: bytes) -> JoinRequest | None:
     )
 
 
-def _resume(value: Any) -> Resume | None:
+def _resume(value: Any) -> Position | None:
     if value is None:
         return None
     try:
-        resume = msgspec.convert(value, Resume)
+        resume = msgspec.convert(value, Position)
     except msgspec.ValidationError:
-        resume = Resume("", -1)
+        resume = Position("", -1)
     if resume.seq < 0:
         raise ValidationFailed('resume in a join must be {"epoch":...,"seq":...} as a welcome has them')
     return resume

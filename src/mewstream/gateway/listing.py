@@ -1,6 +1,6 @@
-"""Pages of streams and participants: for those who look without joining, and for the rest of a long welcome.
+"""Pages of streams and participants: for clients that have not joined, and for the rest of a long welcome.
 
-A page has at most so many entries and bytes, and ``next`` where there are more: it is what the next page comes after.
+The entries and bytes of a page are bounded. Where there is more, ``next`` is what the next page comes after.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import msgspec
 
 from mewstream.protocol import kinds
 from mewstream.protocol.envelope import Envelope, encode_json
-from mewstream.protocol.errors import Unauthorized, ValidationFailed
+from mewstream.protocol.errors import InvalidOperation, Unauthorized, ValidationFailed
 from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState, Stream
+from mewstream.protocol.stream_rules import capability_violation
 
 MAX_ENTRIES = 1_000
 #: Of a page over HTTP, where an answer is taken as fast as its reader likes.
@@ -89,6 +90,10 @@ def answer_question(
     """The answer to ``stream/list`` or ``participant/list``, which is for the asker alone."""
     if envelope.sender not in (None, sender):
         raise Unauthorized(f"from is not {sender!r}: leave it out or use that", expected_from=sender)
+    if sender in state.shut_down:
+        raise InvalidOperation("you were shut down: nothing is listed until you join again", shut_down=True)
+    if state.capabilities(sender).denies(envelope.kind, envelope.payload):
+        raise capability_violation(state, sender, envelope.kind)
     after, limit = envelope.payload.get("after"), entry_limit(envelope.payload.get("limit"))
     if envelope.kind == kinds.STREAM_LIST:
         page = stream_page(state, after, limit, SOCKET_PAGE_BYTES, describe_stream)

@@ -72,12 +72,8 @@ class SpaceMetrics:
         self._space = space
         self._frames = self._frame_bytes = self._deliveries = 0
 
-    def frame(self, size: int, recipients: int) -> None:
-        self._frames += 1
-        self._frame_bytes += size
-        self._deliveries += recipients
-
-    def frame_block(self, count: int, size: int, recipients: int) -> None:
+    def accepted_frames(self, count: int, size: int, recipients: int) -> None:
+        """``size`` is that of all their data; ``recipients`` those of each."""
         self._frames += count
         self._frame_bytes += size
         self._deliveries += count * recipients

@@ -16,24 +16,24 @@ from typing import Protocol
 from picows import WSTransport
 
 from mewstream.gateway import wsframes
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.fanout import Parcel
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.policy import Delivery
 
 #: How long a peer may take to answer a close, or to take what was sent before it.
 CLOSE_TIMEOUT = 2.0
-#: A slow peer earns back a tenth of the time for which it held up its writers.
+#: For every second that passes, a slow peer may hold up its writers for a tenth of a second more.
 PAUSE_CREDIT_RATE = 0.1
-#: So many times longer may a peer hold up its writers while most others do so too.
+#: How many times longer a peer may hold up its writers while many others do so too.
 COMMON_PATIENCE = 20
 _CHUNK = 64 << 10
-#: So much of what a connection has not taken is still sent to it when it was replaced, or has said goodbye: the close
-#: comes after it. More is not kept for somebody who reads elsewhere: it could come back again and again.
+#: Unsent bytes up to which a connection that was replaced, or closed by its peer, still gets them and a close. With
+#: more it is cut off, because a participant that reconnects again and again would make us keep more and more.
 _KEPT_AT_THE_END = 64 << 10
 _REPLACED = (CloseReason.REPLACED, CloseReason.REPLACED_BY_RECONNECT)
-#: A reader that is far behind may lose such a part of its queue at once, to make room for messages that came together.
+#: The part of its queue that a reader that is far behind may lose at once, to make room for frames that came together.
 _DROPPED_TOGETHER = 1 / 16
-#: What a queued message costs beside its bytes: a flood of tiny ones must not outgrow the limit.
+#: Bytes that a queued message counts beside its own, so that a flood of tiny ones cannot outgrow the limit.
 _ENTRY_BYTES = 160
 
 
@@ -46,16 +46,18 @@ class Drop:
 
 
 class Watcher(Protocol):
-    """Who is told when a connection falls behind and when it has caught up."""
+    """What a connection tells when it falls behind and when it has caught up."""
 
-    def hold_writers(self, outbound: Outbound, writers: set[str]) -> None: ...
+    def hold_writers(self, outbound: Outbound, writers: set[str]) -> None:
+        """Stop reading from these participants, until ``release_writers``."""
+        ...
 
     def release_writers(self, outbound: Outbound) -> None: ...
 
-    def is_behind(self, outbound: Outbound) -> None: ...
+    def fell_behind(self, outbound: Outbound) -> None: ...
 
-    def is_common(self) -> bool:
-        """Whether most of the space is as slow as this one."""
+    def are_many_behind(self) -> bool:
+        """Whether many connections of the space are as slow as this one."""
         ...
 
     def caught_up(self, outbound: Outbound) -> None: ...
@@ -71,9 +73,9 @@ class Outbound:
         self.knows_close_codes = False
         self.drops: dict[str, Drop] = {}
         self.dropped_frames = 0
-        self.closing: CloseReason | None = None
+        self.close_reason: CloseReason | None = None
+        """Why the gateway has closed the connection, if it has."""
         self._open = True
-        """Until the gateway closes the connection, or it is lost: nothing is written after that."""
         self.watcher: Watcher | None = None
         self.on_close: Callable[[CloseReason], None] | None = None
         self._loop = loop
@@ -82,22 +84,22 @@ class Outbound:
         self._behind = False
         self._owed_pong: bytes | None = None
         self._queue: deque[list[Parcel]] = deque()
-        """Each entry is a list of one parcel, or of none once that was dropped."""
+        """Each entry is a list of one parcel, which is empty once that was dropped."""
         self._droppable: deque[list[Parcel]] = deque()
         self._queued_bytes = 0
         self._dead = 0
         self._feeders: set[str] = set()
         self._holding: asyncio.TimerHandle | None = None
         self._hold_started = 0.0
-        self._is_deaf = False
-        """It took nothing for as long as it held up its writers: it does so no more until it takes something."""
+        self._is_stalled = False
+        """It took nothing for as long as it held up its writers. It may not hold them up again until it does."""
         self._pause_credit = delivery.writer_pause
         self._credit_at = loop.time()
         transport.set_write_buffer_limits(high=delivery.write_buffer_bytes)
 
     @property
     def is_open(self) -> bool:
-        """False: the gateway has ended it, or it is lost."""
+        """Until a close is sent or the connection is lost: nothing is written after that."""
         return self._open
 
     @property
@@ -114,11 +116,11 @@ class Outbound:
         return self._queued_bytes + int(self._transport.get_write_buffer_size())
 
     def _may_write(self) -> bool:
-        # picows closes by itself where a peer breaks the framing: nothing may follow its close frame.
+        # picows sends a close by itself for malformed frames: nothing may follow it.
         return self._open and not self._ws.is_close_frame_sent
 
     def use(self, delivery: Delivery) -> None:
-        """The space that the peer has joined says how much may wait for it."""
+        """Take the settings of the space that the peer has joined."""
         self._delivery = delivery
         self._pause_credit = delivery.writer_pause
         self._transport.set_write_buffer_limits(high=delivery.write_buffer_bytes)
@@ -126,10 +128,10 @@ class Outbound:
     # -- sending ----------------------------------------------------------------------------------
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
-        if not self._may_write():
-            # What comes for a connection that was lost is lost with it, as what was on the wire: it was not
-            # dropped for being slow, and who comes back gets it by resuming.
-            if self.closing is not None:
+        if not self._open or self._ws.is_close_frame_sent:  # see _may_write: this is called for every delivery
+            # Frames for a connection that was lost do not count as dropped: the peer was not too slow, and can
+            # resume.
+            if self.close_reason is not None:
                 for parcel in parcels:
                     if parcel.stream is not None:
                         self._count_drop(parcel)
@@ -148,17 +150,17 @@ class Outbound:
             self._transport.write(wsframes.control(wsframes.OP_PING))
 
     def pong(self, payload: bytes) -> None:
-        """A peer that floods us with pings and does not read gets no pongs to pile up: only the last is owed."""
+        """Answer a ping. While the peer is behind only the last one is answered, or pongs would pile up."""
         if self._behind:
             self._owed_pong = payload
         elif self._may_write():
             self._transport.write(wsframes.control(wsframes.OP_PONG, payload))
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
-        """Say why and end the connection. What was written before is still sent, if the peer reads."""
+        """Close the connection with a reason. What was written before is still sent, if the peer reads."""
         if not self._open:
             return
-        self.closing = reason
+        self.close_reason = reason
         text = text or reason.value.text
         if self.dropped_frames:
             text = f"{text}; {self.dropped_frames} frames were not delivered"
@@ -167,28 +169,29 @@ class Outbound:
             self.on_close(reason)
 
     def answer_close(self, code: int) -> None:
-        """The peer closes: nothing follows the answer."""
+        """Answer the close of the peer. Nothing follows it."""
         if self._open:
             self._end(code, "", may_abort=True)
 
     def lost(self) -> None:
-        """The connection is gone: nothing waits any longer."""
+        """The connection is lost: what waits for it is dropped."""
         self._open = False
         self._discard()
 
     def give_up(self) -> None:
-        """Nothing more is written. A peer that neither takes the rest nor goes must not keep our memory."""
+        """Write nothing more, and cut the connection off if the peer does not close it."""
         self.lost()
         self._loop.call_later(CLOSE_TIMEOUT, self._transport.abort)
 
     def _end(self, code: int, text: str, *, may_abort: bool) -> None:
-        """``may_abort``: the peer reads no more, and a close behind much that it has not taken tells nobody."""
+        """``may_abort``: the peer does not read any more, so that a close behind much unsent data would reach
+        nobody."""
         if may_abort and self._transport.get_write_buffer_size() > _KEPT_AT_THE_END:
             self.lost()
             self._transport.abort()
             return
         self.give_up()
-        # By picows, which remembers it: whatever the peer may still send, no second close answers it.
+        # picows remembers that it has sent a close, and does not answer that of the peer with a second one.
         self._ws.send_close(code, wsframes.close_reason(text))  # type: ignore[arg-type]
         if self._ws.close_handshake.recv is not None:
             self._transport.close()
@@ -198,10 +201,10 @@ class Outbound:
     def pause_writing(self) -> None:
         self._behind = True
         if self.watcher is not None:
-            self.watcher.is_behind(self)
+            self.watcher.fell_behind(self)
 
     def resume_writing(self) -> None:
-        self._behind = self._is_deaf = False
+        self._behind = self._is_stalled = False
         owed, self._owed_pong = self._owed_pong, None
         if owed is not None:
             self.pong(owed)
@@ -233,10 +236,11 @@ class Outbound:
                 self.watcher.caught_up(self)
 
     def _takes_together(self, parcel: Parcel) -> bool:
-        """What came together waits together, and its bytes are shared by all who wait for it. A reader that has
-        kept up may even get more than its queue should hold: it could not know how much a writer would send
-        at once, and the writer is held up now. One that is far behind loses the oldest: to take each message by itself
-        would make a flood cost more for who does not read it than for who does."""
+        """Whether frames that came together are queued together, which shares their bytes with other readers.
+
+        A reader that has kept up may even get more than its queue should hold, because it cannot help how much a writer
+        sends at once, and the writer is held now. A reader that is far behind loses its oldest frames: to queue each
+        frame alone would make a flood more expensive for readers that do not read than for those that do."""
         if parcel.on_slow == "latest":
             return False
         if self._queued_bytes <= self._delivery.soft_queue_bytes:
@@ -325,11 +329,11 @@ class Outbound:
         earned = (now - self._credit_at) * PAUSE_CREDIT_RATE
         self._pause_credit = min(self._delivery.writer_pause, self._pause_credit + earned)
         self._credit_at = now
-        if self.watcher is None or self._is_deaf:
+        if self.watcher is None or self._is_stalled:
             return
-        self.watcher.is_behind(self)
-        pause = self._delivery.writer_pause if self.watcher.is_common() else self._pause_credit
-        # Too little to be worth it: the policy alone has the word until some is earned back.
+        self.watcher.fell_behind(self)
+        pause = self._delivery.writer_pause if self.watcher.are_many_behind() else self._pause_credit
+        # Too short to help: the policy applies until there is more credit.
         if pause < self._delivery.writer_pause / 10:
             return
         self._hold_started = now
@@ -337,18 +341,18 @@ class Outbound:
         self.watcher.hold_writers(self, self._feeders)
 
     def _hold_longer(self, queued_bytes: int) -> None:
-        """The time is over. Where most are behind, no single one holds up the others: as long as it takes
-        something, or has not been silent for long, the writer waits on."""
+        """The pause is over. Where many are behind it is not this one that holds up the others: writers wait longer, as
+        long as it takes something or has not been stalled for long."""
         assert self.watcher is not None
         takes_something = self._queued_bytes < queued_bytes
-        if self.watcher.is_common() and (
+        if self.watcher.are_many_behind() and (
             takes_something or self._loop.time() - self._hold_started < self._delivery.writer_pause * COMMON_PATIENCE
         ):
-            self.watcher.is_behind(self)
+            self.watcher.fell_behind(self)
             pause = self._delivery.writer_pause
             self._holding = self._loop.call_later(pause, self._hold_longer, self._queued_bytes)
         else:
-            self._is_deaf = not takes_something
+            self._is_stalled = not takes_something
             self._release()
 
     def _release(self, *, caught_up: bool = False) -> None:
@@ -357,9 +361,9 @@ class Outbound:
         self._holding.cancel()
         self._holding = None
         now = self._loop.time()
-        # Where most are behind and catch up, no single one is slow: the writer is too fast, and is held to
-        # what the space can take.
-        if not caught_up or self.watcher is None or not self.watcher.is_common():
+        # Where many are behind and catch up, none of them is slow: the writer is too fast for the space, and its
+        # pauses cost the readers nothing.
+        if not caught_up or self.watcher is None or not self.watcher.are_many_behind():
             self._pause_credit = max(0.0, self._pause_credit - (now - self._hold_started))
         self._credit_at = now
         if self.watcher is not None:

@@ -8,9 +8,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from mewstream.gateway.closing import CloseReason
 from mewstream.gateway.fanout import Parcel
 from mewstream.protocol import frames
+from mewstream.protocol.close_codes import CloseReason
 
 log = logging.getLogger("mewstream.gateway")
 
@@ -37,7 +37,7 @@ class OutputLog:
     def _write(self, path: Path, lines: bytes) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Not to wait, should it be a pipe that nobody reads.
+            # O_NONBLOCK, because it may be a pipe that nobody reads.
             file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
             try:
                 written = os.write(file, lines)
@@ -56,7 +56,7 @@ class OutputLog:
         """Only a join message can ask, and a file sends none."""
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
-        """There is nothing to close: whoever replaced or removed it gets the messages, or nobody."""
+        """There is nothing to close."""
 
     def hold_reading(self, why: object) -> None:
         """Nothing is read from a file; HTTP answers each message by itself."""
@@ -66,8 +66,7 @@ class OutputLog:
 
 
 def _line(parcel: Parcel) -> bytes:
-    body = parcel.body
-    if parcel.stream is None or parcel.sender is None or body[:1] != b"#":
+    (body,) = parcel.bodies
+    if parcel.stream is None or parcel.sender is None or not parcel.head:
         return body
-    data = body[body.index(b"#", 1) + 1 :]
-    return frames.as_json(parcel.stream, parcel.sender, data, parcel.opcode)
+    return frames.as_json(parcel.stream, parcel.sender, body, parcel.opcode)

@@ -1,10 +1,10 @@
-"""A flood of refusals is summed up: the first ones are recorded one by one, the rest are counted.
+"""Floods of refusals: the first ones are recorded one by one, the rest are counted and recorded as sums.
 
-Whoever is refused costs the log a few records, however much it sends, over the socket and over HTTP. Nothing is lost of
-the numbers: the sums of a participant are recorded at intervals that grow while a flood lasts, and when it leaves.
+So a participant whose messages are refused costs the log a few records, however much it sends. The sums are exact: they
+are recorded at intervals that grow while a flood lasts, and when the participant leaves.
 
-Every refused envelope is answered, for somebody may wait for that. Of frames that may not be written, the first of each
-kind is told at once, and the first after each change of rights; the others are told with their sum.
+Every refused envelope is answered, because its sender may wait for that. Of refused frames only the first for each
+stream and code is answered at once, and the first after each change of rights; a sum tells of the others.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from mewstream.gateway.inbound import Rate
 from mewstream.protocol.commands import Refuse
 from mewstream.protocol.records import Refused
 
-#: So many refusals of one participant are recorded one by one, and then one a second.
+#: Refusals of one participant that are recorded one by one, and how many more of them each second.
 BURST = 100
 PER_SECOND = 1.0
 #: Seconds between the sums of a flood: the first and the longest.
 FIRST_INTERVAL = 1.0
 LONGEST_INTERVAL = 5.0
-#: Sums that one participant has at the same time; what does not fit is summed up by its code alone.
+#: Sums that one participant may have at the same time. Further refusals are summed up by their code, those of frames
+#: apart from the others.
 MAX_SUMS = 32
-#: Kinds of refused frames that are told at once.
+#: How many refused frames, by stream, code and rights, are answered at once.
 MAX_TOLD = 256
 
 _Key = tuple[str, str, str, int | None]
@@ -37,23 +38,31 @@ class Treatment(Enum):
 
     RECORDED = auto()
     TOLD = auto()
-    """It has been counted, and its sender is told."""
+    """It was counted, and its sender is to be answered."""
     COUNTED = auto()
 
 
 class _Sum:
-    """``told``: so many of those that are counted were told to their sender already."""
+    """``told`` is how many of the counted refusals were answered already. ``kind`` and ``stream_id`` hold for all of
+    them, and are empty where they differ."""
 
-    __slots__ = ("count", "last", "told")
+    __slots__ = ("count", "is_mixed", "kind", "last", "stream_id", "told")
 
-    def __init__(self) -> None:
+    def __init__(self, first: Refused) -> None:
         self.count = self.told = 0
-        self.last: Refused | None = None
+        self.last = first
+        self.kind = first.kind
+        self.stream_id = first.stream_id
+        self.is_mixed = False
 
     def add(self, refused: Refused, *, is_told: bool) -> None:
         self.count += 1
         self.told += is_told
         self.last = refused
+        if refused.kind != self.kind:
+            self.kind, self.is_mixed = "", True
+        if refused.stream_id != self.stream_id:
+            self.stream_id, self.is_mixed = None, True
 
 
 class _Flood:
@@ -63,7 +72,7 @@ class _Flood:
         self.rate = Rate("refusals", PER_SECOND, now, burst=BURST)
         self.sums: dict[_Key, _Sum] = {}
         self.told: set[_Key] = set()
-        """The kinds of refused frames of which the first was told."""
+        """The keys of refused frames of which the first was answered."""
         self.interval = FIRST_INTERVAL
         self.due = now + FIRST_INTERVAL
 
@@ -75,12 +84,15 @@ class _Flood:
 
     def count(self, key: _Key, refused: Refused, *, is_told: bool) -> None:
         if key not in self.sums and len(self.sums) >= MAX_SUMS:
-            key = ("", "", refused.code, None)
-        self.sums.setdefault(key, _Sum()).add(refused, is_told=is_told)
+            key = ("frame" if refused.kind == "frame" else "", "", refused.code, None)
+        counted = self.sums.get(key)
+        if counted is None:
+            counted = self.sums[key] = _Sum(refused)
+        counted.add(refused, is_told=is_told)
 
 
 class RefusalFloods:
-    """Of one space. ``report`` records a sum; False: that is not possible at the moment."""
+    """The floods of one space. ``report`` records a sum, and returns False where that is impossible at the moment."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[Refuse], bool]) -> None:
         self._loop = loop
@@ -89,14 +101,14 @@ class RefusalFloods:
         self._timer: asyncio.TimerHandle | None = None
 
     def treat(self, refused: Refused, *, version: int | None = None, may_record: bool = True) -> Treatment:
-        """``version``: of the rights on the stream of a frame, 0 where there is no such stream. None: it is no frame,
-        and is told whatever came before it."""
+        """Count a refusal and say what becomes of it. ``version`` is that of the rights on the stream of a frame, 0
+        where there is no such stream, and None for anything but a frame, which is always answered."""
         now = self._loop.time()
         flood = self._floods.get(refused.sender)
         if flood is None:
             flood = self._floods[refused.sender] = _Flood(now)
             if self._timer is None:
-                self._timer = self._loop.call_later(FIRST_INTERVAL, self._look)
+                self._timer = self._loop.call_later(FIRST_INTERVAL, self._record_due)
         key: _Key = (refused.kind, refused.stream_id or "", refused.code, version)
         is_told = version is None or flood.is_first(key)
         if is_told and may_record and flood.rate.has(1, now):
@@ -106,26 +118,27 @@ class RefusalFloods:
         return Treatment.TOLD if is_told else Treatment.COUNTED
 
     def finish(self, participant: str) -> None:
-        """It leaves: nothing that was counted is forgotten, and what it is refused when it is back is told anew."""
+        """A participant leaves: record its sums. When it is back, its refusals are answered as if they were the
+        first."""
         flood = self._floods.get(participant)
         if flood is not None:
             self._sum_up(flood)
             flood.told.clear()
 
     def sum_up_all(self) -> None:
-        """Something can be recorded again, or for the last time."""
+        """Record all sums, because recording works again or because the gateway stops."""
         for flood in list(self._floods.values()):
             self._sum_up(flood)
 
     def finish_all(self) -> int:
-        """How many refusals could not be recorded."""
+        """Record all sums for the last time. Returns how many refusals could not be recorded."""
         self.sum_up_all()
         if self._timer is not None:
             self._timer.cancel()
         return sum(each.count for flood in self._floods.values() for each in flood.sums.values())
 
-    def _look(self) -> None:
-        """Sum up what is due. A flood that has ended is forgotten when its burst is there again."""
+    def _record_due(self) -> None:
+        """Record the sums that are due. A flood that has ended is forgotten when its burst is available again."""
         self._timer = None
         now = self._loop.time()
         for participant, flood in list(self._floods.items()):
@@ -135,15 +148,15 @@ class RefusalFloods:
                 flood.interval = min(flood.interval * 2, LONGEST_INTERVAL)
             else:
                 flood.interval = max(flood.interval / 2, FIRST_INTERVAL)
-                flood.told.clear()  # of frames that go on being refused the next one is no news
+                flood.told.clear()  # the next refused frame is answered again
                 if flood.interval == FIRST_INTERVAL and flood.rate.has(BURST, now):
                     del self._floods[participant]
             flood.due = now + flood.interval
         if self._floods:
-            self._timer = self._loop.call_later(FIRST_INTERVAL, self._look)
+            self._timer = self._loop.call_later(FIRST_INTERVAL, self._record_due)
 
     def _sum_up(self, flood: _Flood) -> bool:
-        """Whether anything was counted since the last time."""
+        """Record the sums of one participant. Returns whether there were any."""
         counted, flood.sums = flood.sums, {}
         for key, each in counted.items():
             if not self._report(_sum_of(each)):
@@ -153,18 +166,21 @@ class RefusalFloods:
 
 def _sum_of(counted: _Sum) -> Refuse:
     last = counted.last
-    assert last is not None
-    what = "frames" if last.kind == "frame" else "messages"
-    untold = counted.count - counted.told
+    what = "frames" if counted.kind == "frame" else "messages"
+    number = (counted.count - counted.told) or counted.count
+    message = f"{last.message} ({number} {what} since the last report)"
+    if counted.is_mixed:
+        # What is said of the last one does not hold for the others.
+        message = f"{number} {what} of several kinds or streams were refused with {last.code} since the last report"
     return Refuse(
         sender=last.sender,
-        kind=last.kind,
+        kind=counted.kind,
         code=last.code,
-        message=f"{last.message} ({untold or counted.count} {what} since the last report)",
+        message=message,
         http_status=last.http_status,
-        details=last.details,
-        stream_id=last.stream_id,
-        excerpt=last.excerpt.encode(),
+        details={} if counted.is_mixed else last.details,
+        stream_id=counted.stream_id,
+        excerpt=b"" if counted.is_mixed else last.excerpt.encode(),
         count=counted.count,
         told=counted.told,
     )

@@ -147,10 +147,10 @@ class _WebSocket(WSProtocol):  # type: ignore[misc]
         super().buffer_updated(size)
         self._turns.has_read(self)
         listener: WebSocketMember = self.listener
-        if self.transport.is_close_frame_sent and not listener.is_ending:
-            # picows would look at the broken frame again with every byte that follows it.
+        if self.transport.is_close_frame_sent and listener.outbound.is_open:
+            # picows would parse the malformed frame again with every byte that follows it.
             self._is_discarding = True
-            listener.is_closed_by_parser(self.transport.close_handshake.sent.code)
+            listener.closed_by_parser(self.transport.close_handshake.sent.code)
             return
         heard, listener.heard = listener.heard, False
         if heard:
@@ -160,7 +160,7 @@ class _WebSocket(WSProtocol):  # type: ignore[misc]
             self._few = FEW_BYTES
         else:
             self._kept += size
-            self._is_discarding = listener.has_kept(self._kept)
+            self._is_discarding = listener.is_too_much(self._kept)
         if size == self._asked and size >= self._few:
             listener.reading.take_turns()
 

@@ -1,6 +1,7 @@
-"""One WebSocket connection: identification first, then a member of a space.
+"""One WebSocket connection: it identifies a participant, and is then a member of a space.
 
-``picows`` parses frames and hands them over; everything sent goes through :class:`Outbound`.
+``picows`` parses WebSocket frames and calls :meth:`WebSocketMember.on_ws_frame`. Everything that is sent goes through
+:class:`~mewstream.gateway.outbound.Outbound`.
 """
 
 from __future__ import annotations
@@ -8,47 +9,74 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import IntEnum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
-from mewstream.gateway.closing import CloseReason
-from mewstream.gateway.inbound import Assembler, FragmentError, Reading, Throttle
-from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, Resume, parse_join
+from mewstream.gateway.fanout import Parcel
+from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, parse_join
+from mewstream.gateway.membership import Member
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Outbound
-from mewstream.gateway.resume import CannotResume, Missed
-from mewstream.gateway.space import Member, Space
+from mewstream.gateway.replay import Backlog, CannotResume
+from mewstream.gateway.space import Newcomer, Space
+from mewstream.io.reading import Reading
 from mewstream.protocol import frames, kinds
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
+from mewstream.protocol.fragments import Assembler, FragmentError
 from mewstream.protocol.policy import Delivery
+from mewstream.protocol.position import Position
+from mewstream.protocol.utf8 import is_utf8
 
 if TYPE_CHECKING:
     from mewstream.gateway.gateway import Gateway
 
 log = logging.getLogger("mewstream.gateway")
 
-#: A stranger may send a join and nothing else: that is small.
+#: Before a peer has joined it may send a join and nothing else, which is small.
 STRANGER_MESSAGE_BYTES = 64 << 10
 
 _KINDS = {frames.TEXT: WSMsgType.TEXT, frames.BINARY: WSMsgType.BINARY}
 _OPCODES = {WSMsgType.TEXT: frames.TEXT, WSMsgType.BINARY: frames.BINARY, WSMsgType.CONTINUATION: 0}
 
 
+class ConnectionState(IntEnum):
+    """How far a connection has come. It may skip a state, and never goes back."""
+
+    NEW = auto()
+    """Nobody knows yet who it is: only a join is understood."""
+    JOINING = auto()
+    """It is identified, and its backlog is being read. What it sends meanwhile waits."""
+    JOINED = auto()
+    """It is a member of its space."""
+    CLOSING = auto()
+    """One side has decided to close it. Nothing more is heard from the peer; what was decided before is still sent."""
+    GONE = auto()
+    """It is lost."""
+
+
+_CLOSING = ConnectionState.CLOSING
+
+
 class WebSocketMember(WSListener):
-    """A peer. Before it has joined, ``space`` is None and only a join is understood."""
+    """One peer. ``space`` is None unless it is a member of one."""
 
     transport_name = "websocket"
     is_listening = True
+    push: Callable[[bytes, Sequence[Parcel]], None]
+    """That of ``outbound``: one call less for every delivery."""
 
     def __init__(self, gateway: Gateway, *, space: str | None, token: str | None) -> None:
         self._gateway = gateway
         self._named_space = space
         """From the URL; a join message may name it instead."""
         self._token = token
-        """From a header or a subprotocol, until the peer has joined; then it is forgotten."""
+        """From a header or a subprotocol; it is forgotten when the peer is identified."""
+        self.state = ConnectionState.NEW
         self.space: Space | None = None
         self.participant = ""
         self.session = 0
@@ -56,26 +84,32 @@ class WebSocketMember(WSListener):
         self.heard = False
         """A frame has come since the connection was last read."""
         self.heard_at = gateway.loop.time()
-        self._gone = False
-        self._deaf = False
-        """It is being closed, perhaps when the disk has answered: nothing more is heard from it."""
-        self._waiting: list[tuple[int, bytes]] | None = None
-        """Messages that came while a join was being carried out."""
+        self._early: list[tuple[int, bytes]] = []
+        """Messages that came while it was joining, with their opcodes."""
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
         self._work = gateway.work
-        self._backlog: deque[Callable[[], None]] = deque()
-        """What was read and waits for a later turn of the loop. Nothing is read meanwhile, and all that was read
-        already waits behind it."""
+        self._backlog: deque[Callable[[], object]] = deque()
+        """Work on what was read that waits for a later turn of the event loop. Nothing more is read meanwhile, and
+        what had been read already waits behind it."""
         self._is_catching_up = False
         self._recorded_ping: bytes | None = None
         self._run: list[bytes] = []
-        """Frames that came together, until the last of them is here."""
+        """Raw frames for one stream that came in one reading: they are carried out together."""
+        self._run_stream = ""
         self._run_head = b""
         self._run_kind: WSMsgType | None = None
         self._run_opcode = 0
         self._held_writers: list[Member] = []
         self._join_timer: asyncio.TimerHandle | None = None
+
+    def _advance(self, state: ConnectionState) -> None:
+        """Go to a state, unless the connection has come further already."""
+        self.state = max(self.state, state)
+
+    @property
+    def _is_ended(self) -> bool:
+        return self.state >= _CLOSING
 
     # -- as a member ------------------------------------------------------------------------------
 
@@ -83,17 +117,13 @@ class WebSocketMember(WSListener):
     def positions(self) -> bool:
         return self.outbound.positions
 
-    def push(self, data: bytes, parcels: Any) -> None:
-        self.outbound.push(data, parcels)
-
     def close(self, reason: CloseReason, text: str | None = None) -> None:
-        if self._deaf:
-            return
-        self._deaf = True
-        self._end(partial(self.outbound.close, reason, text))
+        if not self._is_ended:
+            self._advance(ConnectionState.CLOSING)
+            self._end(partial(self.outbound.close, reason, text))
 
     def _end(self, end: Callable[[], None]) -> None:
-        """When all that was decided before it has been handed over; and a disk that does not answer keeps nobody."""
+        """Call ``end`` behind everything that was decided before, but do not wait for ever for a disk."""
         if self.space is None:
             end()
             return
@@ -111,27 +141,28 @@ class WebSocketMember(WSListener):
 
     def hold_writers(self, outbound: Outbound, writers: set[str]) -> None:
         if self.space is not None:
-            self._held_writers = self.space.hold_writers(self, writers)
+            self._held_writers = self.space.back_pressure.hold_writers(self, writers)
 
     def release_writers(self, outbound: Outbound) -> None:
         for member in self._held_writers:
             member.release_reading(self)
         self._held_writers = []
 
-    def is_behind(self, outbound: Outbound) -> None:
+    def fell_behind(self, outbound: Outbound) -> None:
         if self.space is not None:
-            self.space.is_behind(self)
+            self.space.back_pressure.fell_behind(self)
 
-    def is_common(self) -> bool:
-        return self.space is not None and self.space.are_many_behind()
+    def are_many_behind(self) -> bool:
+        return self.space is not None and self.space.back_pressure.are_many_behind()
 
     def caught_up(self, outbound: Outbound) -> None:
         if self.space is not None and outbound.drops:
             self.space.report_drops(self.participant, outbound.drops)
 
     def _closed_by_us(self, reason: CloseReason) -> None:
+        self._advance(ConnectionState.CLOSING)
         self._gateway.metrics.closes.labels(reason.name.lower()).inc()
-        # Not now: a slow connection is closed in the middle of a fan-out, which must end first.
+        # Later, because a slow connection is closed in the middle of a fan-out, which must end first.
         self._gateway.loop.call_soon(self._leave)
 
     # -- callbacks of picows ----------------------------------------------------------------------
@@ -139,6 +170,7 @@ class WebSocketMember(WSListener):
     def on_ws_connected(self, transport: WSTransport) -> None:
         loop = self._gateway.loop
         self.outbound = Outbound(loop, transport, Delivery())
+        self.push = self.outbound.push
         self.outbound.watcher = self
         self.outbound.on_close = self._closed_by_us
         self.reading = Reading(loop, transport.underlying_transport)
@@ -152,12 +184,12 @@ class WebSocketMember(WSListener):
         self._end_run()
         self.outbound.lost()
         self._gateway.disconnected(self)
-        # What refers to itself would stay until the collector of cycles comes by.
+        # Without these references there is no cycle, and the memory is free at once.
         self.outbound.watcher = self.outbound.on_close = None
         self._in_order(self._lost)
 
     def _lost(self) -> None:
-        self._gone = True
+        self._advance(ConnectionState.GONE)
         self._leave()
 
     def pause_writing(self) -> None:
@@ -168,9 +200,9 @@ class WebSocketMember(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
-        if self._gone or self._deaf or self.outbound.closing is not None:
-            if kind == WSMsgType.CLOSE and self.outbound.closing is not None:
-                transport.underlying_transport.close()
+        if self.state >= _CLOSING:
+            if kind == WSMsgType.CLOSE and self.outbound.close_reason is not None:
+                transport.underlying_transport.close()  # the peer has answered our close
             return
         self.heard = True
         if kind == self._run_kind and frame.fin and not (frame.rsv1 or frame.rsv2 or frame.rsv3):
@@ -179,13 +211,14 @@ class WebSocketMember(WSListener):
             if (
                 message.startswith(self._run_head)
                 and len(message) <= self._max_bytes
-                and (kind == WSMsgType.BINARY or message.isascii() or _is_utf8(message))
+                and (kind == WSMsgType.BINARY or message.isascii() or is_utf8(message))
             ):
                 self._run.append(message)
                 if frame.last_in_buffer:
                     self._end_run()
                 return
-        self._end_run()
+        if self._run:
+            self._end_run()
         reserved = bool(frame.rsv1 or frame.rsv2 or frame.rsv3)
         if self._backlog:
             self._wait(partial(self._take, kind, frame.fin, reserved, frame.get_payload_as_bytes()))
@@ -195,7 +228,7 @@ class WebSocketMember(WSListener):
             self._end_run()
 
     def _take(self, kind: WSMsgType, fin: bool, has_reserved_bits: bool, payload: bytes) -> None:
-        """One WebSocket frame."""
+        """Carry out one WebSocket frame."""
         if has_reserved_bits:
             flaw = ValidationFailed("a frame with reserved bits: no extension of WebSocket was agreed on")
             self._refuse_and_close(flaw, CloseReason.BAD_FRAMING)
@@ -206,7 +239,7 @@ class WebSocketMember(WSListener):
         elif kind == WSMsgType.PING:
             self._pinged(payload)
         elif kind == WSMsgType.PONG:
-            pass  # it was heard, which is all that was asked for
+            pass  # something came from the peer, and a ping asks for nothing else
         elif kind == WSMsgType.CLOSE:
             self._closed_by_peer(payload)
         else:
@@ -215,17 +248,31 @@ class WebSocketMember(WSListener):
     # -- in turns with others ---------------------------------------------------------------------
 
     def _in_order(self, action: Callable[[], None]) -> None:
-        """Behind all that waits, or at once where nothing does."""
+        """Do something behind everything that waits, or at once where nothing does."""
         if self._backlog:
             self._wait(action)
         else:
             action()
 
-    def _wait(self, action: Callable[[], None]) -> None:
-        """The time of this turn is over, or other things of this connection wait."""
-        self._backlog.append(action)
-        if len(self._backlog) == 1:
-            self._run_kind = None  # no frame may go past what waits
+    def _in_turn(self, action: Callable[[], object]) -> None:
+        """Do something now where this turn has time for it, nothing waits, and its sender owes nothing; otherwise in a
+        later turn."""
+        if self._is_catching_up or (
+            not self._backlog and self._work.admits(self._who) and not self._throttle.seconds_owed()
+        ):
+            action()
+        else:
+            self._wait(action)
+
+    def _wait(self, action: Callable[[], object], *, first: bool = False) -> None:
+        """Do something in a later turn, because the time of this one is used up or other things wait. ``first``: it is
+        the rest of what was being carried out, and comes before those."""
+        self._run_kind = None  # no frame may go past what waits
+        if first:
+            self._backlog.appendleft(action)
+        else:
+            self._backlog.append(action)
+        if len(self._backlog) == 1 and not self._is_catching_up:
             self.reading.hold(self._work)
             self._catch_up_later()
 
@@ -237,23 +284,24 @@ class WebSocketMember(WSListener):
             self._work.put(self._who, self._catch_up)
 
     def _catch_up(self) -> None:
-        """Carry out what waits first, and leave the rest for the next turn."""
-        action = self._backlog[0]
+        """Do the first of what waits, and leave the rest for the next turn."""
+        action = self._backlog.popleft()
         self._is_catching_up = True
         try:
-            if action == self._lost or not (self._gone or self._deaf or self.outbound.closing is not None):
+            if action == self._lost or not self._is_ended:
                 action()
+                self._end_run()
         finally:
             self._is_catching_up = False
-            self._backlog.popleft()
             if self._backlog:
+                self._run_kind = None
                 self._catch_up_later()
             else:
                 self.reading.release(self._work)
 
     def _pinged(self, payload: bytes) -> None:
-        """A ping that asks for it is answered when all that came before it is recorded. Of several that
-        wait the last one counts, which answers for the others too."""
+        """Answer a ping. One that asks for it is answered when everything before it is recorded. Of several that wait
+        only the last is answered, which is an answer to the others too."""
         if self.space is None or not payload.startswith(frames.RECORDED_PING):
             self.outbound.pong(payload)
             return
@@ -269,34 +317,32 @@ class WebSocketMember(WSListener):
             self.space.when_recorded(partial(self._recorded, newer))
 
     def _closed_by_peer(self, payload: bytes) -> None:
-        """Answer a close in kind, behind what was decided before it, and hear nothing more."""
-        self._gone = True
+        """Answer the close of the peer, behind everything that was decided before it."""
+        self._advance(ConnectionState.CLOSING)
         code = int.from_bytes(payload[:2]) if payload else 1000
         self._end(partial(self.outbound.answer_close, code if _may_stand_in_a_close(code) else 1002))
         self._leave()
 
-    @property
-    def is_ending(self) -> bool:
-        return self._gone or self.outbound.closing is not None
-
-    def is_closed_by_parser(self, code: int) -> None:
-        """picows has sent a close: a frame was broken, or an error of ours came out of its hands."""
-        self._gone = True
+    def closed_by_parser(self, code: int) -> None:
+        """picows has sent a close by itself, because of a malformed frame or an exception of ours."""
+        self._advance(ConnectionState.CLOSING)
         (reason,) = (each for each in CloseReason if each.value.code == code)
         self._gateway.metrics.closes.labels(reason.name.lower()).inc()
         self.outbound.give_up()
         self._leave()
 
-    def has_kept(self, size: int) -> bool:
-        """So much was read of the peer and is no whole message yet; of one that has not joined, so much in all.
-        Twice the limit is read, so that what is somewhat too large is refused in words. True: it is too much."""
+    def is_too_much(self, size: int) -> bool:
+        """Whether ``size`` bytes are too many for one message; for a peer that has not joined, for all that it sends.
+        Then the connection is closed. Up to twice the limit is read, so that a message that is a little too large can
+        be refused with an explanation."""
         if size <= 2 * self._max_bytes:
             return False
-        if self._gone or self._deaf:
-            return True
-        flaw = LimitExceeded(f"the message is larger than {self._max_bytes} bytes", limit="message_bytes")
-        self._refuse_and_close(flaw, CloseReason.TOO_BIG)
+        if not self._is_ended:
+            self._refuse_and_close(self._too_large(), CloseReason.TOO_BIG)
         return True
+
+    def _too_large(self) -> LimitExceeded:
+        return LimitExceeded(f"the message is larger than {self._max_bytes} bytes", limit="message_bytes")
 
     # -- joining ----------------------------------------------------------------------------------
 
@@ -322,6 +368,7 @@ class WebSocketMember(WSListener):
         except JoinRefused as refusal:
             self._refuse_and_close(refusal.flaw, refusal.reason)
             return
+        self._advance(ConnectionState.JOINING)
         self._token = None
         if self._join_timer is not None:
             self._join_timer.cancel()
@@ -329,48 +376,47 @@ class WebSocketMember(WSListener):
         self.participant = participant
         self.is_reconnect = request.resume is not None
         self._max_bytes = space.config.limits.message_bytes
-        self._throttle = Throttle(self._gateway.loop, self.reading, space.config.limits)
+        self._throttle = space.throttle(participant, self.reading)
         self.outbound.positions = "positions" in request.extensions
         self.outbound.use(space.config.delivery)
         if request.resume is None:
             self._enter(space, None)
         else:
-            self._read_missed(space, request.resume, partial(self._enter, space))
+            self._resume(space, request.resume)
 
-    def _enter(self, space: Space, missed: Missed | CannotResume | None) -> None:
-        refusal = space.join(self, missed)
+    def _enter(self, space: Space, backlog: Backlog | CannotResume | None) -> None:
+        refusal = space.join(self, backlog)
         if refusal is None:
             self.space = space
+            self._advance(ConnectionState.JOINED)
         else:
             self._refuse_and_close(refusal.flaw, refusal.reason)
 
-    def _read_missed(self, space: Space, resume: Resume, then: Callable[[Missed | CannotResume], None]) -> None:
-        """Find what the peer has missed, beside the loop if need be; until then nothing is read from it."""
+    def _resume(self, space: Space, resume: Position) -> None:
+        """Read what the peer has missed, in a thread if need be, and let it in then."""
         if not self.outbound.positions:
-            then(CannotResume("resume needs the extension positions"))
+            self._enter(space, CannotResume("resume needs the extension positions"))
             return
+        # What is in the buffer already comes all the same: it waits, and above all it is not a second join.
         self.reading.hold(resume)
-        # What is in the buffer already comes all the same: it waits, and above all is no second join.
-        self._waiting = []
+        backlog = space.replay.backlog(self.participant, resume, lambda: not self._is_ended)
+        self._gateway.spawn(backlog).add_done_callback(partial(self._resumed, space, resume))
 
-        def done(task: asyncio.Task[Missed | CannotResume]) -> None:
-            waiting, self._waiting = self._waiting or [], None
-            self.reading.release(resume)
-            if self._gone or self._deaf:
-                return
-            if task.exception() is not None:
-                log.error("the journal could not be read for a resume: %s", task.exception())
-                then(CannotResume("the journal could not be read"))
-            else:
-                then(task.result())
-            for opcode, message in waiting:
-                if not (self._gone or self._deaf):
-                    self._end_run()
-                    self._message(opcode, message)
-            self._end_run()
-
-        missed = space.missed(self.participant, resume, lambda: not (self._gone or self._deaf))
-        self._gateway.spawn(missed).add_done_callback(done)
+    def _resumed(self, space: Space, resume: Position, task: asyncio.Task[Backlog | CannotResume]) -> None:
+        self.reading.release(resume)
+        if self._is_ended:
+            return
+        if task.exception() is not None:
+            log.error("the journal could not be read for a resume: %s", task.exception())
+            self._enter(space, CannotResume("the journal could not be read"))
+        else:
+            self._enter(space, task.result())
+        early, self._early = self._early, []
+        for opcode, message in early:
+            if not self._is_ended:
+                self._end_run()
+                self._message(opcode, message)
+        self._end_run()
 
     def _join_again(self, space: Space, request: JoinRequest) -> None:
         """A join after the header has identified the peer: it must say the same, and may ask for more."""
@@ -382,15 +428,14 @@ class WebSocketMember(WSListener):
             return
         self.outbound.knows_close_codes |= request.knows_extensions
         if "positions" in request.extensions and not self.outbound.positions:
-            space.change_positions(
-                self, CannotResume("resume in the first join, not after it") if request.resume else None
-            )
+            no = CannotResume("resume in the first join, not after it") if request.resume is not None else None
+            space.change_positions(Newcomer(self, no))
 
     def ask_for_positions(self) -> None:
         self.outbound.positions = True
 
     def _join_timed_out(self) -> None:
-        if self.space is None:
+        if self.state is ConnectionState.NEW:
             seconds = self._gateway.config.join_timeout
             flaw = ValidationFailed(f"no join within {seconds:g} seconds: {EXPECTED}")
             self._refuse_and_close(flaw, CloseReason.JOIN_TIMEOUT)
@@ -422,65 +467,63 @@ class WebSocketMember(WSListener):
 
     def _message(self, opcode: int, message: bytes) -> None:
         if len(message) > self._max_bytes:
-            too_big = LimitExceeded(f"the message is larger than {self._max_bytes} bytes", limit="message_bytes")
-            self._refuse_and_close(too_big, CloseReason.TOO_BIG)
+            self._refuse_and_close(self._too_large(), CloseReason.TOO_BIG)
             return
-        # Text goes out as text, and a peer that checks would blame us for what is not UTF-8.
-        if opcode == frames.TEXT and not message.isascii() and not _is_utf8(message):
+        # Text is delivered as text, and a reader would have to fail the connection for text that is not UTF-8.
+        if opcode == frames.TEXT and not message.isascii() and not is_utf8(message):
             self._refuse_and_close(_not_text(), CloseReason.INVALID_TEXT)
             return
-        if self._waiting is not None:
-            self._waiting.append((opcode, message))
-            if sum(len(each) for _, each in self._waiting) > STRANGER_MESSAGE_BYTES:
+        if self.state is ConnectionState.JOINING:
+            self._early.append((opcode, message))
+            if sum(len(each) for _, each in self._early) > STRANGER_MESSAGE_BYTES:
                 too_much = LimitExceeded("too much was sent before the welcome", limit="message_bytes")
                 self._refuse_and_close(too_much, CloseReason.TOO_BIG)
             return
         space = self.space
         if space is None:
             self._first_message(message)
-        elif self._is_catching_up:
-            self._carry_out(space, opcode, message)
-        elif self._backlog:
-            self._wait(partial(self._carry_out, space, opcode, message))
-        elif message[:1] == b"#":
-            if self._throttle.watches_frames or not self._begin_run(message, opcode):
-                self._carry_out(space, opcode, message)
-        elif self._work.admits(self._who) and not self._throttle.seconds_owed():
-            self._carry_out(space, opcode, message)
+        elif message[:1] == b"#" and not self._throttle.watches_frames and not self._backlog:
+            self._begin_run(space, opcode, message)
         else:
-            self._wait(partial(self._carry_out, space, opcode, message))
+            self._in_turn(partial(self._carry_out, space, opcode, message))
 
     def _carry_out(self, space: Space, opcode: int, message: bytes) -> None:
+        if message[:1] == b"#":
+            self._begin_run(space, opcode, message)
+            return
         try:
-            if message[:1] == b"#":
-                if self._throttle.watches_frames:
-                    self._throttle.frame(len(message))
-                space.frame(self, message, opcode)
-            else:
-                self._throttle.envelope(len(message))
-                self._envelope(space, message)
-                self._throttle.caused(space.caused_bytes)
+            self._throttle.envelope(len(message))
+            self._envelope(space, message)
+            self._throttle.caused(space.caused_bytes)
         except PeerError as flaw:
             space.refuse(self.participant, "", flaw, message)
 
-    def _begin_run(self, message: bytes, opcode: int) -> bool:
-        """Frames that come in one piece for one stream are judged together. False: it is no sound frame."""
-        end = message.find(b"#", 1)
-        if end < 2:
-            return False
-        self._run_head = message[: end + 1]
+    def _begin_run(self, space: Space, opcode: int, message: bytes) -> None:
+        """The first frame for a stream. More may follow in the same reading, and all are carried out together. A
+        malformed one is refused in its turn, because a refusal takes far longer than a frame."""
+        try:
+            self._run_stream, start = frames.split_frame(message, max_id_bytes=space.config.limits.id_bytes)
+        except PeerError as flaw:
+            self._run_kind = None
+            self._in_turn(partial(space.refuse, self.participant, "frame", flaw, message))
+            return
+        self._run_head = message[:start]
         self._run_kind, self._run_opcode = _KINDS[opcode], opcode
         self._run.append(message)
-        return True
 
     def _end_run(self) -> None:
-        run = self._run
-        if run:
-            self._run = []
-            space = self.space
-            if space is not None:
-                for message in space.frames(self, self._run_head, run, self._run_opcode):
-                    self._wait(partial(self._carry_out, space, self._run_opcode, message))
+        """Hand over the frames that came together."""
+        if not self._run:
+            return
+        messages, self._run = self._run, []
+        if self._throttle.watches_frames:
+            self._throttle.frames(len(messages), sum(map(len, messages)))
+        start = len(self._run_head)
+        self._send_frames(self._run_stream, [message[start:] for message in messages], self._run_opcode)
+
+    def _send_frames(self, stream: str, data: Sequence[bytes], opcode: int) -> None:
+        if self.space is not None and (left := self.space.frames(self, stream, data, opcode)):
+            self._wait(partial(self._send_frames, stream, left, opcode), first=True)
 
     def _envelope(self, space: Space, message: bytes) -> None:
         try:
@@ -512,11 +555,3 @@ def _may_stand_in_a_close(code: int) -> bool:
 
 def _not_text() -> ValidationFailed:
     return ValidationFailed("a text message must be UTF-8: send binary data as a binary message")
-
-
-def _is_utf8(message: bytes) -> bool:
-    try:
-        message.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

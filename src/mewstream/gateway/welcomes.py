@@ -1,5 +1,5 @@
-"""Welcomes are large and mostly alike: what they say of each participant and each stream is encoded once, and again
-when that has changed. And they have a bound: what does not fit is listed page by page, for those who ask."""
+"""Welcomes are large and mostly alike, so the description of each participant and each stream is encoded once, and
+again only when it has changed. Their size is bounded: clients fetch what does not fit page by page."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from mewstream.protocol.state import SpaceState, Stream
 class _Stream(NamedTuple):
     stream: Stream
     last_seq: int
-    """Grows with whatever happens to the stream."""
+    """Grows with everything that happens to the stream."""
     owner_connected: bool
     encoded: msgspec.Raw
     size: int
 
 
 class Welcomes:
-    """Of one space."""
+    """The welcomes of one space."""
 
     def __init__(self, state: SpaceState) -> None:
         self._state = state
         self._streams: dict[str, _Stream] = {}
 
     def payload(self, participant: str) -> dict[str, Any]:
-        """What :meth:`SpaceState.welcome` says, to be encoded. Where that is too much, the first participants and
-        streams, and how many there are."""
+        """The payload of a welcome, as :meth:`SpaceState.welcome` makes it. Where that would be too large, it has the
+        first participants and streams, and the number of all."""
         state = self._state
-        # Of those that have ended, never more is kept than of those that are here.
+        # Streams that have ended never take more room than those that are active.
         if len(self._streams) > 2 * len(state.streams):
             self._streams.clear()
         room = state.limits.welcome_bytes

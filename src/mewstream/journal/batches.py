@@ -1,4 +1,4 @@
-"""Record batches in amounts that suit whoever takes them: small ones put together, large ones cut."""
+"""Regrouping record batches: small ones are put together and large ones are cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pyarrow as pa
 
 
 def gathered(batches: Iterable[pa.RecordBatch], *, most_rows: int, most_bytes: int) -> Iterator[list[pa.RecordBatch]]:
-    """The same rows in the same order, in lists of batches that have so many rows and about so many bytes at most."""
+    """Yield the same rows in the same order, in lists of batches. A list has at most ``most_rows`` rows and about
+    ``most_bytes`` bytes."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -35,6 +36,6 @@ def _cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def _size(batch: pa.RecordBatch, enough: int) -> int:
-    """Exact where it matters: that takes long, and most batches of the tail are small."""
+    """Return the bytes of a batch: the exact number takes long to find, so it is only computed for a large batch."""
     rough = int(batch.get_total_buffer_size())
     return max(1, rough if rough <= enough else int(batch.nbytes))

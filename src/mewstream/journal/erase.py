@@ -1,12 +1,12 @@
-"""Erasing one space: its rows become tombstones, and nothing else of it stays.
+"""Erasing one space: its rows become tombstones, and nothing else of it is kept.
 
-A tombstone keeps offset, seq, epoch and ts, so that the numbers stay gap-free and the range stays
-marked; in place of the space stands a hash, ``record`` and ``outcome`` are ``erased``, everything else
-is null. A reader sees an :class:`~mewstream.journal.schema.UnknownRecord` of a space that nobody
-serves. The space itself was never there: served again, it begins with ``seq`` 1.
+A tombstone keeps offset, seq, epoch and ts, so that the numbers stay gap-free and the range stays marked. A hash
+replaces the space, ``record`` and ``outcome`` are ``erased``, everything else is null. A reader sees an
+:class:`~mewstream.journal.schema.UnknownRecord` of a space that nobody serves. If the space is served again, it is a
+new space: it begins with ``seq`` 1, in an epoch that no earlier position can name.
 
-A file says that an erase is under way (``erasing.json``). Where it was interrupted no gateway starts, for what is left
-of the log cannot be folded; erasing again completes it, under the same hash.
+While an erase is under way, there is a file ``erasing.json``. If it was interrupted, no gateway starts, because what is
+left of the log cannot be applied; erasing again completes it, with the same hash.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Begun(msgspec.Struct, frozen=True):
 
     space: str
     mark: str
-    """What stands for the space."""
+    """The name that replaces the space."""
 
 
 def begun_erase(root: Path) -> Begun | None:
-    """The erase that was interrupted in a journal; None where there is none."""
+    """Return the erase that was interrupted in a journal, or None."""
     try:
         return msgspec.json.decode((root / ERASING_FILE).read_bytes(), type=Begun)
     except FileNotFoundError:
@@ -59,7 +59,7 @@ def begun_erase(root: Path) -> Begun | None:
 
 
 def refuse_half_erased(root: Path) -> None:
-    """Raise :class:`JournalError` where an erase was interrupted."""
+    """Raise :class:`JournalError` if an erase was interrupted."""
     if begun := begun_erase(root):
         raise JournalError(
             f"erasing space {begun.space!r} from {root} was interrupted: complete it with "
@@ -69,19 +69,19 @@ def refuse_half_erased(root: Path) -> None:
 
 @dataclass(slots=True)
 class Survey:
-    """What there is of a space."""
+    """What the journal has of a space."""
 
     space: str
     partition: int
     records: int = 0
     first_offset: int = 0
-    """Of those."""
+    """The offset of the first of these records."""
     segments: list[Segment] = field(default_factory=list)
     has_state: bool = False
     set_aside: list[Path] = field(default_factory=list)
-    """Bytes of damaged batches that a start has kept: they may hold anything."""
+    """Files with the bytes of damaged batches, which may hold records of any space."""
     begun: Begun | None = None
-    """An erase of it that was interrupted."""
+    """An erase of this space that was interrupted."""
 
     @property
     def is_empty(self) -> bool:
@@ -89,8 +89,8 @@ class Survey:
 
 
 def erased_name(journal: str, space: str, first_offset: int, partitions: int) -> str:
-    """What stands for a space in its tombstones: a hash, of the same partition. Each range that is erased has its own,
-    for the space may be served again, and erased again."""
+    """Return the name that replaces a space in its tombstones: a hash that belongs to the same partition. Each erased
+    range has its own, because the space may be served again and erased again."""
     number = partition_of(space, partitions)
     for attempt in itertools.count():
         told = f"{journal}\n{space}\n{first_offset}\n{attempt}".encode()
@@ -101,8 +101,8 @@ def erased_name(journal: str, space: str, first_offset: int, partitions: int) ->
 
 
 def refuse_damaged(reader: JournalReader) -> None:
-    """Raise :class:`CorruptJournal` where an index is damaged, before anything is changed. An entry
-    that is cut short at the very end is no damage: it was never committed."""
+    """Raise :class:`CorruptJournal` if an index is damaged, before anything is changed. An incomplete entry at the very
+    end is not damage: its batch was never committed."""
     for number in range(reader.identity().partitions):
         segments = reader.segments(number)
         for segment in segments:
@@ -111,8 +111,8 @@ def refuse_damaged(reader: JournalReader) -> None:
 
 
 def survey(journal: LocalJournal, space: str, states: dict[str, SpaceState]) -> Survey:
-    """Read everything that may hold a record of the space; a damaged batch raises, and an interrupted erase of another
-    space."""
+    """Read everything that may hold a record of the space. Raises :class:`CorruptJournal` for a damaged batch, and
+    :class:`JournalError` if an erase of another space was interrupted."""
     number = partition_of(space, len(journal.partitions))
     begun = begun_erase(journal.root)
     if begun is not None and begun.space != space:
@@ -137,8 +137,8 @@ def erase(
     files: Files | None = None,
     progress: Callable[[Segment], None] = lambda segment: None,
 ) -> Survey:
-    """Erase a space. ``states`` are what :meth:`LocalJournal.recover` gave. Nothing may be appended
-    meanwhile. Returns what was there."""
+    """Erase a space, and return what there was of it. ``states`` is the result of :meth:`LocalJournal.recover`. Nothing
+    may be appended meanwhile."""
     files = files or Files()
     number = partition_of(space, len(journal.partitions))
     partition = journal.partitions[number]
@@ -153,7 +153,7 @@ def erase(
     files.replace(journal.root / ERASING_FILE, msgspec.json.encode(Begun(space, mark)))
     before = states.get(space)
     if before is not None:
-        # What a fold over nothing but tombstones gives.
+        # The state that tombstones alone lead to, under the name that they have.
         others = {name: state for name, state in states.items() if name != space}
         states = {**others, mark: SpaceState(mark, seq=before.seq, ts=before.ts)}
     file, data = journal.encode_snapshot(number, states)
@@ -176,7 +176,7 @@ def erase(
 
 
 def remove_strays(journal: LocalJournal, number: int, *, files: Files | None = None) -> None:
-    """What a crash has left may hold records of the space too: a sealing or a snapshot that never counted."""
+    """Remove the files of a sealing or a snapshot that a crash has left: they may hold records of the space too."""
     files = files or Files()
     partition, directory = journal.partitions[number], journal.root / f"p{number}"
     for closed in partition.closed:
@@ -190,9 +190,9 @@ def remove_strays(journal: LocalJournal, number: int, *, files: Files | None = N
 
 
 def _erase_in(files: Files, segment: Segment, space: str, mark: str) -> None:
-    """Both files of a segment cannot be replaced at once. But a segment counts in its sealed form
-    where it has one, and otherwise as it was first written: so the new one is made in the other
-    form, and begins to count when one index appears or disappears."""
+    """Replace a segment by one without the space. The two files of a segment cannot be replaced atomically. But a
+    segment counts in its sealed form if it has one, and otherwise as it was written: so the new one is made in the
+    other form, and takes effect when one index appears or disappears."""
 
     def change(rows: pa.RecordBatch) -> pa.RecordBatch:
         return with_tombstones(rows, space, mark)
@@ -209,11 +209,11 @@ def _erase_in(files: Files, segment: Segment, space: str, mark: str) -> None:
 
 
 def with_tombstones(rows: pa.RecordBatch, space: str, mark: str) -> pa.RecordBatch:
-    """The same rows, with those of a space erased; ``mark`` stands for it."""
+    """Return the rows with those of a space erased, and ``mark`` in its place."""
     mine = pc.equal(rows.column("space"), space)
     places = pa.array(range(rows.num_rows), pa.int64())
-    # `if_else` with a null would only mark the values as null and leave their bytes in the buffer:
-    # what is taken from nowhere has none.
+    # `if_else` with a null would mark the values as null but leave their bytes in the buffer. `take` with a null index
+    # copies nothing.
     others = pc.if_else(mine, pa.scalar(None, pa.int64()), places)
     columns = []
     for each in SCHEMA:

@@ -1,10 +1,11 @@
-"""What can be wrong with a journal.
+"""The exceptions of the journal.
 
 MewError
 └── JournalError
     ├── CorruptJournal      bytes on disk are not what was written: segment and offset are named
+    ├── JournalDisplaced    the data directory was removed or replaced while it was in use
     ├── JournalInUse        another gateway has the data directory
-    ├── PositionGone        a position that was pruned, or is of another journal
+    ├── PositionGone        the record at this position was pruned, or belongs to another journal
     └── RecordTooLarge      a record that no journal could hold
 """
 
@@ -14,7 +15,7 @@ from mewstream.protocol.errors import MewError
 
 
 class JournalError(MewError):
-    """The journal cannot be used as it is. The text says what was found and what to do."""
+    """The journal cannot be used. The message says what was found and what to do."""
 
 
 class CorruptJournal(JournalError):
@@ -23,6 +24,15 @@ class CorruptJournal(JournalError):
         self.segment = segment
         self.offset = offset
         self.what = what
+
+
+class JournalDisplaced(JournalError):
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the data directory was removed or replaced while the gateway runs ({what}): new messages are refused, "
+            "and what was recorded within the last moments is lost unless it comes back. Put the same directory back, "
+            "and everything goes on; else stop the gateway, put the directory back from a copy, and start it"
+        )
 
 
 class JournalInUse(JournalError):

@@ -1,6 +1,6 @@
-"""Records for people and other programs: chosen, and written as JSON lines, history or Parquet.
+"""Selecting records of a journal, and writing them as JSON lines, as an envelope history or as Parquet.
 
-Everything here holds one batch at a time, however long the journal is.
+Everything here holds one batch in memory at a time, however long the journal is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 32 << 20
 
 _TS = SCHEMA.get_field_index("ts")
-#: Rows that are Python objects at a time: a sealed batch is large.
+#: How many rows are converted to Python objects at a time, because a sealed batch is large.
 _ROWS_AT_A_TIME = 1024
 
 _encode_json = msgspec.json.Encoder().encode
@@ -35,8 +35,8 @@ _decode_json = msgspec.json.Decoder().decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which records. Every condition that is given must hold; of several values one must fit. A
-    value of ``kinds`` that ends in ``*`` stands for all that begin so."""
+    """A filter of records. Every given condition must hold, with any one of its values. A value of ``kinds`` that ends
+    in ``*`` matches every kind with that prefix."""
 
     spaces: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Selection:
         return self.spaces[0] if len(self.spaces) == 1 else None
 
     def mask(self, rows: pa.RecordBatch) -> pa.BooleanArray:
-        """For each row whether it is chosen."""
+        """Return for each row whether it is selected."""
         mask = pc.is_valid(rows.column("offset"))
         for name, values in (
             ("space", self.spaces),
@@ -88,7 +88,7 @@ class Selection:
 
 
 class Chosen(NamedTuple):
-    """A batch, and which of its rows were asked for."""
+    """A batch, and which of its rows are selected."""
 
     partition: int
     batch: pa.RecordBatch
@@ -100,8 +100,8 @@ class Chosen(NamedTuple):
 
 
 class Scan:
-    """Walks through a journal, by partition and offset; those of one space are then in the order
-    of their seq. :meth:`read` goes on where the last one ended, so that a live tail can be followed."""
+    """Reads a journal by partition and offset, so that the records of one space are in the order of their seq. Each
+    call of :meth:`read` continues where the last one ended, so that a live tail can be followed."""
 
     def __init__(self, reader: JournalReader, selection: Selection) -> None:
         self._reader = reader
@@ -122,48 +122,30 @@ class Scan:
                 after = max(after, self._reader.seq_before(space, self._selection.since))
             return self._reader.start_of(space, after)
         except (CorruptJournal, FileNotFoundError):
-            # Damaged, or sealed while we looked: reading from the beginning tells which.
+            # Damaged, or sealed meanwhile: reading from the beginning shows which.
             return 0
 
     def read(self) -> Iterator[Chosen]:
         for number in list(self.positions):
             for batch in self._batches(number):
                 yield Chosen(number, batch, self._selection.mask(batch))
-                if self._is_past(batch):
+                if self._is_beyond(batch):
                     del self.positions[number]
                     break
 
     @property
     def is_over(self) -> bool:
-        """Nothing that may still be written can be asked for."""
+        """Whether no record that may still be written can be selected."""
         return not self.positions
 
     def _batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Like the reader's, and undisturbed by a gateway that seals a segment meanwhile: what is
-        missing at the second look too is missing."""
-        failed_at = None
-        while True:
-            start = self.positions[number]
-            try:
-                for batch in self._reader.batches(number, start):
-                    rows = batch.rows.slice(max(0, self.positions[number] - batch.entry.first_offset))
-                    self.positions[number] = batch.entry.last_offset + 1
-                    yield rows
-                self._check_end(number)
-                return
-            except (CorruptJournal, FileNotFoundError):
-                if failed_at == self.positions[number]:
-                    raise
-                failed_at = self.positions[number]
+        for batch in self._reader.batches(number, self.positions[number]):
+            rows = batch.above(self.positions[number]).rows
+            self.positions[number] = batch.entry.last_offset + 1
+            yield rows
 
-    def _check_end(self, number: int) -> None:
-        """A damaged index ends the last segment too early, which must not look like the end."""
-        for last in self._reader.segments(number)[-1:]:
-            if last.flaw is not None and not last.is_torn:
-                raise last.damage()
-
-    def _is_past(self, batch: pa.RecordBatch) -> bool:
-        """Seq and time never run back within a space, so for one space there is an end."""
+    def _is_beyond(self, batch: pa.RecordBatch) -> bool:
+        """Whether no later batch can have selected records. Within one space, seq and time never decrease."""
         chosen = self._selection
         if chosen.only_space is None or (chosen.to_seq is None and chosen.until is None):
             return False
@@ -179,9 +161,9 @@ class Scan:
 
 
 def as_objects(chosen: Chosen, sets: ReaderSets | None = None) -> Iterator[dict[str, Any]]:
-    """One object for each record, without nulls: ``ts`` in RFC 3339, ``data`` as text where it is
-    UTF-8 and as ``data_base64`` otherwise, ``detail`` as JSON. With ``sets``, a frame for some has their names as
-    ``readers``."""
+    """Yield one object for each record, without nulls: ``ts`` in RFC 3339, ``data`` as text if it is UTF-8 and as
+    ``data_base64`` otherwise, ``detail`` as JSON. With ``sets``, a frame with a reader set has the names of its
+    readers."""
     rows = chosen.rows
     rows = rows.set_column(_TS, "ts", rows.column(_TS).cast(pa.int64()))
     for start in range(0, rows.num_rows, _ROWS_AT_A_TIME):
@@ -213,29 +195,29 @@ def _as_object(partition: int, row: dict[str, Any], sets: ReaderSets | None) -> 
 
 
 def _readers(row: dict[str, Any], sets: ReaderSets) -> Sequence[str] | None:
-    """Whom a frame was for; None: everyone."""
+    """Return the readers of a frame, or None if everyone could read it."""
     if row["readers_seq"] is not None:
         return sets.made_by(row["space"], row["stream_id"], row["readers_seq"])
-    # A set that no record in the journal is known to have made stands in the frame itself.
+    # The frame itself has a set that no record in the journal is known to have made.
     inline: Sequence[str] | None = _decode_json(row["detail"]).get("readers") if row["detail"] is not None else None
     return inline
 
 
 def json_lines(scanned: Iterable[Chosen], sets: ReaderSets | None = None) -> Iterator[bytes]:
-    """One JSON object a line, as :func:`as_objects` makes them."""
+    """Yield one line of JSON for each object of :func:`as_objects`."""
     for chosen in scanned:
         for found in as_objects(chosen, sets):
             yield _encode_json(found) + b"\n"
 
 
-# -- the history of the reference -----------------------------------------------------------------
+# -- envelope history of the reference gateway ----------------------------------------------------
 
 
 def history_lines(scanned: Iterable[Chosen]) -> Iterator[bytes]:
-    """The envelope history of the reference gateway: what came in and was accepted (``received``) or
-    refused (``rejected``). Who got it is not in the journal, and frames are in no such history.
+    """Yield the envelope history of the reference gateway: what was accepted (``received``) or refused (``rejected``).
+    Deliveries are not in the journal, and frames are in no such history.
 
-    ``transport`` is how the sender had joined, null where that lies before what is read.
+    ``transport`` is how the sender had joined, or null if that was before the first record that is read.
     """
     transports: dict[tuple[str, str], str] = {}
     for chosen in scanned:
@@ -283,7 +265,7 @@ def _history_line(
 
 
 def write_parquet(sink: BinaryIO, scanned: Iterable[Chosen]) -> int:
-    """All columns of the journal, one row group after the other. Returns how many rows."""
+    """Write all columns of the journal, one row group after the other. Returns the number of rows."""
     import pyarrow.parquet as pq  # most commands do without it
 
     total = 0
@@ -297,7 +279,7 @@ def write_parquet(sink: BinaryIO, scanned: Iterable[Chosen]) -> int:
 
 
 class _Forward:
-    """A sink that is only ever written to its end, as a pipe is: it knows by itself how far it is."""
+    """Counts what is written to a sink that cannot tell its position, such as a pipe."""
 
     closed = False
 
@@ -317,4 +299,4 @@ class _Forward:
         self._sink.flush()
 
     def close(self) -> None:
-        """Whoever opened the sink closes it."""
+        """The caller closes the sink."""

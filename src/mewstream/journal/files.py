@@ -1,5 +1,5 @@
-"""The few things that the journal asks of a file system, in one place, so that tests can put
-another one under it: one that is full, that fails, or that forgets what was not synced."""
+"""The few operations that the journal needs of a file system. Tests replace them with a file system that is full,
+that fails, or that forgets what was not synced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 FileIdentity = tuple[int, int]
-"""Two names with the same one lead to the same file. No other file has it while one is open."""
+"""Tells whether two names lead to the same file. No other file has this identity while the file is open."""
 
 
 class Files:
@@ -24,17 +24,17 @@ class Files:
         return os.fstat(handle).st_size
 
     def identity(self, handle: int) -> FileIdentity:
-        """Of an open file, wherever it is by now."""
+        """Return the identity of an open file, even if it was moved or removed."""
         found = os.fstat(handle)
         return found.st_dev, found.st_ino
 
     def identity_at(self, path: Path) -> FileIdentity:
-        """Of the file that has this name now."""
+        """Return the identity of the file that has this name now."""
         found = path.stat()
         return found.st_dev, found.st_ino
 
     def write_at(self, handle: int, data: bytes | memoryview, position: int) -> None:
-        """All of it, or an OSError: then what is there beyond ``position`` is undefined."""
+        """Write all of the data. After an :class:`OSError`, the content beyond ``position`` is undefined."""
         view = memoryview(data)
         while view:
             written = os.pwrite(handle, view, position)
@@ -55,7 +55,7 @@ class Files:
             os.close(handle)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Put a whole file in place at once: it is the old one or the new one, never half."""
+        """Replace a whole file atomically: a reader sees the old content or the new, never a part of it."""
         temporary = path.with_name(path.name + ".tmp")
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:

@@ -1,7 +1,7 @@
-"""``journal.json``: which journal this is, and what one must understand to read it.
+"""``journal.json``: which journal this is, and what a program must understand to read it.
 
-It is made once: a journal that was made anew is another journal. ``features`` names what a reader must know of beyond
-the columns, so that an addition is refused by those who would misread it, and by nobody else (decision 26).
+The identity is made once: a journal that is created again is another journal. ``features`` lists what a reader must
+support beyond the columns, so that exactly those versions refuse a journal that would misread it (decision 26).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ READERS_BY_REFERENCE = "readers-by-reference"
 """A frame names the record that made its reader set (``readers_seq``), and does not repeat the set."""
 
 FEATURES = (READERS_BY_REFERENCE,)
-"""All that this version knows; what it writes uses all of them."""
+"""All features that this version supports, and that it writes."""
 
-#: What version 1 had. Its readers check these alone, and then say that they are too old.
+#: The fields of version 1. Programs of that version check these alone, and then say that they are too old.
 _FIRST_FIELDS = ("id", "partitions", "created", "schema_version", "runs", "tag", "pruned")
 
 
 class Identity(msgspec.Struct):
-    """``pruned`` is, for each partition, the first offset that is still there."""
+    """``pruned`` has the first offset that was not pruned, for each partition."""
 
     id: str
     partitions: int
@@ -35,21 +35,21 @@ class Identity(msgspec.Struct):
     schema_version: int = SCHEMA_VERSION
     runs: int = 0
     tag: str = ""
-    """Of the latest run, by chance: a journal that was put back from a copy begins another history."""
+    """A random tag of the latest run: after a restore from a backup, the same run number means another history."""
     pruned: dict[int, int] = {}
     check: int = 0
-    """A checksum of all that is above."""
+    """A checksum of the fields above."""
     features: list[str] = []
     sum: int = 0
-    """A checksum of everything."""
+    """A checksum of all fields."""
 
     @property
     def epoch(self) -> str:
-        """The name of the latest run: it names the journal too."""
+        """The name of the latest run, which also identifies the journal."""
         return f"{self.id[:8]}-{self.runs}-{self.tag}"
 
     def upgrade(self) -> bool:
-        """What is written from now on is of this version. False where all that was is already."""
+        """Mark the journal as written by this version. Returns whether that changed anything."""
         features = sorted({*self.features, *FEATURES})
         if (self.schema_version, self.features) == (SCHEMA_VERSION, features):
             return False
@@ -64,13 +64,13 @@ class Identity(msgspec.Struct):
 
 
 def parse_identity(data: bytes, file: str) -> Identity:
-    """Raises :class:`JournalError` where this is damaged, or of a journal that this version must not touch."""
+    """Raises :class:`JournalError` if the file is damaged, or if this version must not touch the journal."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, Any])
         identity = msgspec.convert(fields, Identity, str_keys=True)
     except (msgspec.MsgspecError, UnicodeDecodeError) as flaw:
         raise JournalError(f"{file} cannot be read: {flaw}") from None
-    checked = "sum" if "sum" in fields else "check"  # version 1 had no other
+    checked = "sum" if "sum" in fields else "check"  # version 1 had no ``sum``
     if fields.get(checked) != _checksum({**fields, checked: 0}):
         raise JournalError(f"{file} is damaged: its checksum is wrong. Put it back from a copy")
     if identity.schema_version > SCHEMA_VERSION:

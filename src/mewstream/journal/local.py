@@ -1,34 +1,35 @@
-"""The journal on local disk: identity, partitions, snapshots, recovery.
+"""The files of a journal, opened for writing: identity, partitions, snapshots, recovery and pruning.
 
-DIR/lock                      held while a gateway runs
-DIR/journal/journal.json      identity, number of runs, what was pruned
+DIR/lock                      locked while a gateway runs
+DIR/journal/journal.json      identity, number of runs, where each partition begins
 DIR/journal/p0 ... p3/        segments, their indexes, snapshots
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
 import secrets
 import uuid
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from mewstream.io import lock_file
+from mewstream.journal.checked import encode_checked, parse_checked
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
 from mewstream.journal.files import Files
 from mewstream.journal.identity import IDENTITY_FILE, Identity
+from mewstream.journal.interface import Entry
 from mewstream.journal.partition import Partition, displacement
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce, changes_in, sets_files
 from mewstream.journal.retention import PrunePlan
-from mewstream.journal.schema import Entry
 from mewstream.journal.sealing import remove_segment
 from mewstream.journal.segments import SegmentName
 from mewstream.protocol import snapshot
@@ -45,7 +46,7 @@ KEPT_SNAPSHOTS = 2
 
 
 def snapshot_files(directory: Path) -> list[Path]:
-    """The snapshots of a partition, oldest first."""
+    """Return the snapshots of a partition, oldest first."""
     return sorted(file for file in directory.glob("snapshot-*.json") if _SNAPSHOT.match(file.name))
 
 
@@ -53,10 +54,13 @@ class _SnapshotFile(msgspec.Struct):
     journal: str
     offset: int
     states: list[msgspec.Raw]
+    names_sets: bool = False
+    """Each reader set has the record that made it, as far as the log could tell. Version 1 had none of them."""
 
 
 class LocalJournal:
-    """The writing end of a journal; there is one at a time."""
+    """There is at most one at a time, which a lock ensures. Everything here is synchronous; a gateway uses it through
+    :class:`~mewstream.journal.file_journal.FileJournal`."""
 
     def __init__(
         self,
@@ -76,7 +80,7 @@ class LocalJournal:
             self.reader = JournalReader(self.root)
             self.identity, is_new = self._identify(partitions)
             if not is_new and self.identity.upgrade():
-                # Before the first byte that older versions could not read.
+                # Before anything is written that older versions could not read.
                 self._files.replace(self.root / IDENTITY_FILE, self.identity.encode())
             self.partitions = [
                 Partition(
@@ -91,7 +95,7 @@ class LocalJournal:
             ]
             self._files.sync_directory(data)
             self._files.sync_directory(self.root)
-            # Written last: a journal without its identity was never finished, and is begun again.
+            # Last: a journal without its identity was never completely created, and is created again.
             self._files.replace(self.root / IDENTITY_FILE, self.identity.encode())
             for number in range(self.identity.partitions):
                 self._remove_other_sets(number)
@@ -107,7 +111,7 @@ class LocalJournal:
         return self.identity.epoch
 
     def _identify(self, partitions: int) -> tuple[Identity, bool]:
-        """The identity of the journal that is here, or of a new one; each start is a new run."""
+        """Return the identity of the journal, with the number of this run, and whether the journal is new."""
         is_new = not (self.root / IDENTITY_FILE).exists()
         if is_new:
             if any(file.stat().st_size for file in self.root.glob("p*/*.index")):
@@ -129,7 +133,7 @@ class LocalJournal:
         self.partition(space).append(space, self.identity.epoch, record)
 
     def close(self) -> None:
-        """Write what waits, sync it, and let another have the directory."""
+        """Write and sync what waits, and unlock the directory."""
         try:
             for partition in self.partitions:
                 try:
@@ -142,14 +146,14 @@ class LocalJournal:
             os.close(self._lock)
 
     def release(self) -> None:
-        """Let another have the directory, as it is."""
+        """Unlock the directory without writing anything."""
         for partition in self.partitions:
             partition.close()
         os.close(self._lock)
 
     def displaced(self) -> str | None:
-        """What is not in its place any more of what this journal has open, because the data directory was removed,
-        moved or replaced; None where all is well. May be asked in a thread."""
+        """Return which file of the journal is not in its place any more, because the data directory was removed, moved
+        or replaced, or None. A thread may call this."""
         flaw = displacement(self._files, self._lock_file, self._files.identity(self._lock))
         for partition in self.partitions:
             flaw = flaw or partition.displaced()
@@ -160,20 +164,20 @@ class LocalJournal:
             there = self.reader.identity()
         except (JournalError, OSError) as flaw:
             return str(flaw)
-        # Of this very run: another copy of the same journal has another.
+        # A copy of the same journal that another gateway uses has another epoch.
         return None if there.epoch == self.epoch else f"{self.root / IDENTITY_FILE} is of another journal or run"
 
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, space: str, after: int) -> Iterator[Entry]:
-        """Records above a position; those that still wait are written first."""
+        """Return the records of a space above a position. Those that wait are written first."""
         self.partition(space).flush()
         return self.reader.read(space, after)
 
     # -- snapshots and recovery -------------------------------------------------------------------
 
     def recover(self) -> dict[str, SpaceState]:
-        """The state of every space: from the last snapshot of its partition, and the tail after it."""
+        """See :class:`~mewstream.journal.interface.Recovery`."""
         states: dict[str, SpaceState] = {}
         for number in range(len(self.partitions)):
             offset, recovered = self._latest_snapshot(number)
@@ -195,12 +199,15 @@ class LocalJournal:
         directory = self.root / f"p{number}"
         for file in sorted(directory.glob("snapshot-*.json"), reverse=True):
             try:
-                offset, states = read_snapshot(file, self.identity.id)
+                content = _read_snapshot_file(file, self.identity.id)
+                states = _states_of(content)
             except (OSError, ValueError) as flaw:
                 log.warning("%s is not used: %s", file, flaw)
                 continue
-            if offset <= self.partitions[number].next_offset:
-                return offset, states
+            if content.offset <= self.partitions[number].next_offset:
+                if not content.names_sets:
+                    self._name_sets(number, content.offset, states)
+                return content.offset, states
             log.warning("%s is removed: it is ahead of the journal, which lost its end", file)
             self._files.remove(file)
         pruned = self.identity.pruned.get(number, 0)
@@ -211,26 +218,45 @@ class LocalJournal:
             )
         return 0, {}
 
+    def _name_sets(self, number: int, offset: int, states: Mapping[str, SpaceState]) -> None:
+        """Find the records that made the reader sets of a snapshot that does not name them. Without its record, a set
+        is repeated by each frame: a hundred bytes could become a megabyte on the disk."""
+        unnamed = [
+            (space, stream)
+            for space, state in states.items()
+            for stream in state.streams.values()
+            if stream.readers is not None and stream.readers_seq is None
+        ]
+        if not unnamed:
+            return
+        sets = self.carried_sets(number)
+        try:
+            self._advance_sets(sets, number, offset)
+        except (JournalError, OSError) as flaw:
+            log.warning("%s: frames of streams with a reader set repeat it until it is changed", flaw)
+            return
+        for space, stream in unnamed:
+            seq, readers = sets.sets.get(space, {}).get(stream.id, (None, ()))
+            if readers == stream.readers:
+                stream.readers_seq = seq
+
     def encode_snapshot(self, number: int, states: Mapping[str, SpaceState]) -> tuple[Path, bytes]:
-        """A snapshot of a partition at its end, and where it goes: when all its records are written."""
+        """Return the file and the content of a snapshot at the end of a partition. It must not be written before all
+        records up to there are."""
         end = self.partitions[number].end_offset
         count = len(self.partitions)
-        body = msgspec.json.encode(
-            _SnapshotFile(
-                self.identity.id,
-                end,
-                [
-                    msgspec.Raw(snapshot.dump(state))
-                    for space, state in states.items()
-                    if partition_of(space, count) == number
-                ],
-            )
-        )
+        own = [
+            msgspec.Raw(snapshot.dump(state)) for space, state in states.items() if partition_of(space, count) == number
+        ]
         file = self.root / f"p{number}" / f"snapshot-{end:020d}.json"
-        return file, b"%08x\n%b" % (zlib.crc32(body), body)
+        return file, encode_checked(_SnapshotFile(self.identity.id, end, own, names_sets=True))
+
+    def prepare_snapshot(self, partition: int, states: Mapping[str, SpaceState]) -> Callable[[], None]:
+        """See :class:`~mewstream.journal.interface.SnapshotStore`."""
+        return partial(self.write_snapshot, *self.encode_snapshot(partition, states))
 
     def write_snapshot(self, file: Path, data: bytes) -> None:
-        """May run in a thread. Older snapshots than the last few are removed."""
+        """Write a snapshot, and remove all but the newest few. A thread may call this."""
         self._files.replace(file, data)
         older = sorted(each for each in file.parent.iterdir() if _SNAPSHOT.match(each.name))
         for each in older[:-KEPT_SNAPSHOTS]:
@@ -239,8 +265,8 @@ class LocalJournal:
     # -- sealing and retention --------------------------------------------------------------------
 
     def prune(self, plan: PrunePlan) -> None:
-        """Remove what a plan says. What frames that stay refer to is written down first, then the decision, and then
-        the first file goes."""
+        """Remove the segments of a plan. The reader sets that remaining frames refer to are written first, then the
+        decision, and only then is the first file removed."""
         for number, begins_at in plan.begins_at.items():
             carried = self._sets_in_force(number, begins_at)
             file = self.root / f"p{number}" / SetsInForce.file_name(begins_at)
@@ -253,56 +279,53 @@ class LocalJournal:
             self._remove_other_sets(number)
 
     def carried_sets(self, number: int) -> SetsInForce:
-        """The reader sets that were in force where a partition begins."""
+        """Return the reader sets that were in force where a partition begins."""
         begins_at = self.identity.pruned.get(number, 0)
         file = self.root / f"p{number}" / SetsInForce.file_name(begins_at)
         try:
             return SetsInForce.parse(file.read_bytes())
         except FileNotFoundError:
-            pass  # nothing was pruned, or by an older version, whose frames refer to nothing
+            pass  # nothing was pruned, or an older version pruned, whose frames refer to no sets
         except ValueError as flaw:
             log.error("%s cannot be used: %s. The readers of some frames are not known any more", file, flaw)
         return SetsInForce(self.identity.id, begins_at)
 
     def _sets_in_force(self, number: int, offset: int) -> SetsInForce:
-        """At an offset that is about to become the beginning."""
+        """Return the reader sets in force at an offset that is about to become the beginning."""
         sets = self.carried_sets(number)
         try:
-            for batch in self.reader.batches(number, sets.offset, offset):
-                for entry in changes_in(batch.rows):
-                    if sets.offset <= entry.offset < offset:
-                        sets.apply(entry)
+            self._advance_sets(sets, number, offset)
         except CorruptJournal as flaw:
-            # It goes all the same: to keep what cannot be read helps nobody.
+            # The segment is removed all the same: keeping what cannot be read does not help.
             log.error("%s: the readers of frames after offset %d may not be known any more", flaw, offset)
         sets.offset = offset
         return sets
 
+    def _advance_sets(self, sets: SetsInForce, number: int, offset: int) -> None:
+        for batch in self.reader.batches(number, sets.offset, offset):
+            for entry in changes_in(batch.rows):
+                if sets.offset <= entry.offset < offset:
+                    sets.apply(entry)
+
     def _remove_other_sets(self, number: int) -> None:
-        """Those of an earlier beginning, and of a pruning that did not come to its end."""
+        """Remove the reader sets of an earlier beginning, and of a pruning that was interrupted."""
         kept = SetsInForce.file_name(self.identity.pruned.get(number, 0))
         for file in sets_files(self.root / f"p{number}"):
             if file.name != kept:
                 self._files.remove(file)
 
     def snapshot_offsets(self, *, synced: bool = False) -> dict[int, int]:
-        """For each partition the offset of its newest sound snapshot: a start needs what comes after it.
-        ``synced``: of one whose records are known to be on the disk, so that it cannot turn out to be
-        ahead of them after a loss of power."""
-        offsets = {}
-        for number in range(len(self.partitions)):
-            offsets[number] = 0
-            for file in reversed(snapshot_files(self.root / f"p{number}")):
-                with contextlib.suppress(OSError, ValueError):
-                    offset, _ = read_snapshot(file, self.identity.id)
-                    partition = self.partitions[number]
-                    if offset <= (partition.synced_offset if synced else partition.next_offset):
-                        offsets[number] = offset
-                        break
-        return offsets
+        """Return the offset of the newest sound snapshot of each partition, or 0. With ``synced``, only of a snapshot
+        whose records are known to be on the disk: another might be ahead of its log after a loss of power."""
+        return {
+            number: newest_snapshot(
+                partition.directory, self.identity.id, partition.synced_offset if synced else partition.next_offset
+            )
+            for number, partition in enumerate(self.partitions)
+        }
 
     def segments_to_seal(self) -> list[tuple[Partition, SegmentName]]:
-        """Full segments that wait to be rewritten."""
+        """Return the full segments that are not sealed yet. The caller seals them."""
         waiting = [(partition, name) for partition in self.partitions for name in partition.closed]
         for partition in self.partitions:
             partition.closed = []
@@ -310,41 +333,42 @@ class LocalJournal:
 
 
 def read_snapshot(file: Path, journal: str) -> tuple[int, dict[str, SpaceState]]:
-    """The states of a partition's spaces, and the offset at which they held. Raises
-    :class:`ValueError` where the file is no sound snapshot of the journal with this identity."""
-    checksum, _, body = file.read_bytes().partition(b"\n")
-    if checksum != b"%08x" % zlib.crc32(body):
-        raise ValueError("its checksum is wrong")
-    try:
-        content = msgspec.json.decode(body, type=_SnapshotFile)
-    except msgspec.MsgspecError as flaw:
-        raise ValueError(str(flaw)) from None
+    """Return the offset of a snapshot and the states of the spaces at that offset. Raises :class:`ValueError` if the
+    file is damaged or belongs to another journal."""
+    content = _read_snapshot_file(file, journal)
+    return content.offset, _states_of(content)
+
+
+def _read_snapshot_file(file: Path, journal: str) -> _SnapshotFile:
+    content = parse_checked(file.read_bytes(), _SnapshotFile)
     if content.journal != journal:
         raise ValueError("it is of another journal")
+    return content
+
+
+def _states_of(content: _SnapshotFile) -> dict[str, SpaceState]:
     states = [snapshot.load(bytes(raw)) for raw in content.states]
-    return content.offset, {state.id: state for state in states}
+    return {state.id: state for state in states}
+
+
+def newest_snapshot(directory: Path, journal: str, end: int) -> int:
+    """Return the offset of the newest sound snapshot of a partition that is not beyond ``end``, or 0."""
+    for file in reversed(snapshot_files(directory)):
+        with contextlib.suppress(OSError, ValueError):
+            offset, _ = read_snapshot(file, journal)
+            if offset <= end:
+                return offset
+    return 0
 
 
 def _lock(data: Path) -> int:
-    """One gateway at a time on a data directory: a second would number the same log again."""
+    """Lock the data directory: a second gateway would use the same numbers again."""
     try:
-        data.mkdir(parents=True, exist_ok=True)
-        handle = os.open(data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise JournalError(f"cannot use {data} as the data directory: {error.strerror or error}") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.read(handle, 32).decode("ascii", "replace").strip()
-        os.close(handle)
-        by = f" (process {holder})" if holder else ""
+        return lock_file.acquire(data / "lock")
+    except lock_file.LockHeld as held:
+        by = f" (process {held.holder})" if held.holder else ""
         raise JournalInUse(
             f"{data} is in use by another gateway{by}: stop that one or give this one another --data"
         ) from None
-    try:
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     except OSError as error:
-        os.close(handle)
-        raise JournalError(f"cannot write in {data}: {error.strerror or error}") from None
-    return handle
+        raise JournalError(f"cannot use {data} as the data directory: {error.strerror or error}") from None

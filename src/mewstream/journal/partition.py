@@ -1,4 +1,4 @@
-"""One partition being written: records wait, are written as one batch, and are synced if asked."""
+"""The files of one partition, opened for writing: appended records wait until they are written as a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyarrow import fs
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.files import FileIdentity, Files
 from mewstream.journal.listing import abandoned_in, list_names, list_once
-from mewstream.journal.rows import Rows
+from mewstream.journal.rows import Rows, parts_of
 from mewstream.journal.schema import SCHEMA
 from mewstream.journal.sealing import compressed, remove_segment, spaces_in, write_again
 from mewstream.journal.segments import (
@@ -35,17 +35,18 @@ from mewstream.protocol.records import FrameBlock, Record
 log = logging.getLogger("mewstream.journal")
 
 _LOCAL = fs.LocalFileSystem()
-#: Most columns of many frames are constant: to compress them costs less than to write them.
+#: From this many rows on a batch is compressed. Most columns of many frames are constant, so compressing them costs
+#: less than writing them.
 COMPRESSED_ROWS = 512
-#: More become several batches: to encode one takes the time of the loop, where everyone waits for it. And a column of
-#: Arrow holds less than 2 GiB, so that a batch of whatever may come together could not be encoded at all.
+#: More rows or bytes than this become several batches, because encoding one blocks the event loop. Besides, a column of
+#: Arrow must be smaller than 2 GiB.
 BATCH_ROWS = 4096
 BATCH_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
 class _Write:
-    """Rows that have their place in a segment. Where they could not be written, they are written there later."""
+    """A batch that has its place in a segment. If it cannot be written, it is written to the same place later."""
 
     rows: pa.RecordBatch
     last_ts: int
@@ -54,9 +55,8 @@ class _Write:
 
 
 class Partition:
-    """The writing end. Not thread-safe but for :meth:`write`, :meth:`sync` and :meth:`seal`, each of which may
-    run beside the loop (one call of it at a time): what they touch does not change meanwhile. So may :meth:`roll`,
-    while there is neither a write nor a sync."""
+    """Not thread-safe, except that :meth:`write`, :meth:`sync` and :meth:`seal` may each run in a thread beside the
+    event loop, one call of each at a time, and so may :meth:`roll` while there is neither a write nor a sync."""
 
     def __init__(
         self,
@@ -72,24 +72,25 @@ class Partition:
         self._files = files
         self._segment_bytes = segment_bytes
         self._pending: deque[Rows] = deque([Rows()])
-        """Each becomes a batch; the last one is being filled."""
-        self._pending_bytes = 0
+        """Each of these becomes a batch; records are appended to the last."""
+        self.pending_bytes = 0
+        """The bytes that wait, without the batch that was prepared."""
         self._prepared: _Write | None = None
         self._synced_commits = synced_commits
         self._unsynced: list[tuple[int, memoryview, BatchEntry]] = []
         self.unsynced_bytes = 0
-        """Written since a sync was begun."""
+        """How much was written since the last sync was begun."""
         self._sync_failed = False
         self._data = self._index = -1
         self._place: dict[Path, FileIdentity] = {}
-        """Where the open files are, for whoever looks whether they still are there."""
+        """The paths of the open files, for :meth:`displaced`."""
         self._entries = 0
         self._size = 0
         self._first_offset = 0
         self.next_offset = 0
-        """Of the next record that will be written; those that wait come after it."""
+        """The offset of the next record that will be written. Records that wait count from there."""
         self.synced_offset = 0
-        """Everything below is on the disk for certain."""
+        """Every record below this offset is known to be on the disk."""
         self.closed: list[SegmentName] = []
         """Full segments that wait to be sealed."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -102,43 +103,31 @@ class Partition:
         return sum(rows.count for rows in self._pending) + (self._prepared.rows.num_rows if self._prepared else 0)
 
     @property
-    def pending_bytes(self) -> int:
-        """Of those that no :meth:`prepare` has taken yet."""
-        return self._pending_bytes
-
-    @property
     def fills_a_batch(self) -> bool:
-        """So many wait that to compress and write them takes a while."""
+        """Whether the next batch is large enough to be compressed, which takes a while."""
         return self._pending[0].count >= COMPRESSED_ROWS
 
     @property
     def has_full_batch(self) -> bool:
         return self._pending[0].count >= BATCH_ROWS or len(self._pending) > 1
 
-    def append(self, space: str, epoch: str, record: Record) -> int:
-        """Returns the bytes of its detail and its data. Raises where it can never be written: nothing has changed."""
-        rows = self._rows()
-        before = rows.size
-        size = rows.append(space, epoch, record)
-        self._pending_bytes += rows.size - before
+    def append(self, space: str, epoch: str, record: Record | FrameBlock) -> int:
+        """Add a record, or a block of frames, to what waits. Returns the bytes of its detail and its data. Raises
+        :class:`RecordTooLarge` for a record that could never be written; nothing has changed then."""
+        size = 0
+        for part in parts_of(record, BATCH_BYTES):
+            rows = self._pending[-1]
+            if rows.count >= BATCH_ROWS or rows.size >= BATCH_BYTES:
+                rows = Rows()
+                self._pending.append(rows)
+            before = rows.size
+            size += rows.append(space, epoch, part)
+            self.pending_bytes += rows.size - before
         return size
 
-    def extend(self, space: str, epoch: str, block: FrameBlock, data_bytes: int) -> None:
-        rows = self._rows()
-        before = rows.size
-        rows.extend(space, epoch, block, data_bytes)
-        self._pending_bytes += rows.size - before
-
-    def _rows(self) -> Rows:
-        rows = self._pending[-1]
-        if rows.count >= BATCH_ROWS or rows.size >= BATCH_BYTES:
-            rows = Rows()
-            self._pending.append(rows)
-        return rows
-
     def flush(self, *, may_roll: bool = True) -> None:
-        """Write what waits. After an error it still waits, and nothing of it counts.
-        ``may_roll`` False: a sync is under way, so the files must stay open."""
+        """Write everything that waits. After an error it still waits. ``may_roll=False`` keeps the files of the segment
+        open, because a sync may be under way."""
         while self.pending:
             if self.is_full and may_roll and self._prepared is None:
                 self.roll()
@@ -148,16 +137,16 @@ class Partition:
 
     @property
     def is_full(self) -> bool:
-        """The segment has had enough: the next batch belongs in a new one. An empty one never has."""
+        """Whether the next batch belongs in a new segment. An empty segment is never full."""
         return self._entries > 0 and self._size >= self._segment_bytes
 
     @property
     def end_offset(self) -> int:
-        """Of the record after all that were appended, those that wait included."""
+        """The offset after the last appended record."""
         return self.next_offset + self.pending
 
     def prepare(self) -> None:
-        """Give the first of what waits its place, as one batch; one that could not be written comes before it."""
+        """Encode the first batch that waits, unless an earlier one has still to be written."""
         rows = self._pending[0]
         if self._prepared is None and rows.count:
             try:
@@ -169,27 +158,27 @@ class Partition:
                     f"({error!r}). They are refused for good: restart the gateway to go on without them"
                 ) from error
             self._prepared = _Write(encoded, rows.last_ts)
-            self._pending_bytes -= rows.size
+            self.pending_bytes -= rows.size
             self._pending.popleft()
             if not self._pending:
                 self._pending.append(Rows())
 
     def write(self) -> None:
-        """Write the batch that was prepared."""
+        """Write the prepared batch. It does not count before :meth:`finish`."""
         batch = self._prepared
         if batch is None:
             return
         rows = batch.rows
         data = compressed(rows) if rows.num_rows >= COMPRESSED_ROWS else memoryview(rows.serialize())
         entry = entry_for(data, self._size, self.next_offset, rows.num_rows, batch.last_ts)
-        # A torn write before this position is simply written over the next time.
+        # If this fails half-way, the next attempt overwrites it.
         self._files.write_at(self._data, data, self._size)
         if not self._synced_commits:
             self._files.write_at(self._index, entry.encode(), self._entries * ENTRY_BYTES)
         batch.data, batch.entry = data, entry
 
     def finish(self) -> None:
-        """The batch that was prepared has been written: it counts."""
+        """Count the prepared batch, which has been written."""
         batch, self._prepared = self._prepared, None
         if batch is None:
             return
@@ -202,10 +191,10 @@ class Partition:
         self.next_offset += batch.rows.num_rows
 
     def sync(self, batches: int | None = None) -> None:
-        """Everything that was flushed is on the disk after this; with ``synced_commits``, so many of the
-        batches that were not. An entry in the index makes a batch count, so its data comes first."""
+        """Sync everything that was written; with ``synced_commits``, only the first ``batches`` of the unsynced ones.
+        An entry in the index makes a batch count, so the data is synced first."""
         if self._sync_failed:
-            # What a failed sync has done to the pages is unknown, and a second one would not tell.
+            # A failed sync may have dropped pages, and a second sync would not report that: write them again.
             for _, data, entry in self._unsynced[:batches]:
                 self._files.write_at(self._data, data, entry.position)
         self._sync_failed = True
@@ -217,20 +206,22 @@ class Partition:
 
     @property
     def unsynced(self) -> int:
-        """How many batches a sync that begins now would make safe."""
+        """The number of batches that are written but not synced, with ``synced_commits``."""
         return len(self._unsynced)
 
     def synced(self, batches: int) -> None:
-        """So many batches are safe now."""
-        del self._unsynced[:batches]
+        """The first ``batches`` of the unsynced batches are on the disk now."""
+        if batches:
+            self.synced_offset = self._unsynced[batches - 1][2].last_offset + 1
+            del self._unsynced[:batches]
 
     def close(self) -> None:
         self._files.close(self._data)
         self._files.close(self._index)
 
     def roll(self) -> None:
-        """The segment is full: go on in a new one. The old one is synced first, so that only the
-        last segment can ever have a torn tail. Where that fails, the old one is still in use."""
+        """Begin a new segment. The old one is synced first, so that only the last segment can have a torn tail. If
+        anything fails, the old segment stays in use."""
         self.sync()
         self._unsynced.clear()
         self.unsynced_bytes = 0
@@ -240,11 +231,8 @@ class Partition:
         self._use(data, index, self.next_offset)
         self.synced_offset = self.next_offset
 
-    def _begin(self, first_offset: int) -> None:
-        self._use(*self._create(first_offset), first_offset)
-
     def _create(self, first_offset: int) -> tuple[int, int]:
-        """An empty segment on disk, as open files of data and index."""
+        """Create an empty segment, and return the open files of its data and its index."""
         name = SegmentName(first_offset, sealed=False)
         handles: list[int] = []
         try:
@@ -279,7 +267,7 @@ class Partition:
         }
 
     def displaced(self) -> str | None:
-        """What is not in its place any more of the files that are written to; may be asked in a thread."""
+        """Return which of the open files is not in its place any more, or None. A thread may call this."""
         while True:
             place = self._place
             for path, identity in place.items():
@@ -292,15 +280,14 @@ class Partition:
     # -- recovery ---------------------------------------------------------------------------------
 
     def _recover(self, begins_at: int, is_new: bool) -> None:
-        """Find the end of what was committed, cut off what was not, and go on from there.
-        ``begins_at`` is the first offset that was not pruned."""
+        """Find the end of the committed records, cut off what follows, and continue there. ``begins_at`` is the first
+        offset that was not pruned."""
         segments = list_once(_LOCAL, str(self.directory))
         while len(segments) > 1 and segments[1].name.first_offset <= begins_at:
-            # A crash fell between deciding to prune this one and removing it.
+            # A crash came between the decision to prune this segment and its removal.
             remove_segment(self._files, segments.pop(0))
         if segments and segments[0].name.first_offset > begins_at:
-            first = segments[0].name.first_offset
-            raise CorruptJournal(segments[0].data_path, begins_at, f"records {begins_at} to {first - 1} are missing")
+            raise segments[0].damage_before(begins_at)
         for abandoned in abandoned_in(segments):
             remove_segment(self._files, abandoned)
             segments.remove(abandoned)
@@ -308,13 +295,7 @@ class Partition:
             if before.flaw is not None:
                 raise before.damage()
             if after.name.first_offset != before.next_offset:
-                raise CorruptJournal(
-                    after.data_path,
-                    before.next_offset,
-                    f"records {before.next_offset} to {after.name.first_offset - 1} are missing"
-                    if after.name.first_offset > before.next_offset
-                    else "this segment repeats records of the one before it",
-                )
+                raise after.damage_before(before.next_offset)
         for segment in segments:
             if segment.name.sealed:
                 self._remove_unsealed(segment.name)
@@ -322,21 +303,21 @@ class Partition:
         if not segments:
             if not is_new:
                 raise CorruptJournal(str(self.directory), begins_at, "every segment is missing")
-            self._begin(0)
+            self._use(*self._create(0), 0)
             return
         last = segments[-1]
         if last.name.sealed:
-            # A segment is sealed when the next one has been begun.
+            # A segment is sealed only after the next one has been begun.
             raise CorruptJournal(last.data_path, last.next_offset, "the segment after this one is missing")
         has_all_columns = self._reopen(last)
         self.closed = [segment.name for segment in segments[:-1] if not segment.name.sealed]
         if not has_all_columns:
-            # An older version wrote it: what is written now has other columns.
+            # An older version wrote it, with fewer columns than are written now.
             self.roll()
 
     def _reopen(self, segment: Segment) -> bool:
-        """Go on in a segment that was being written. Only what was never committed is cut off. Whether it has the
-        columns of this version."""
+        """Continue in the segment that was written last, after cutting off what was never committed. Returns whether it
+        has the columns of this version."""
         if segment.flaw is not None and not segment.is_torn:
             raise segment.damage()
         sound, schema = self._sound_batches(segment)
@@ -362,9 +343,10 @@ class Partition:
         return not batches or schema is SCHEMA
 
     def _sound_batches(self, segment: Segment) -> tuple[int, pa.Schema]:
-        """How many batches of the last segment count, and their columns. Without syncing, an index entry can reach
-        the disk and its data not when the power fails: then the last batches are bad, and none after them is
-        sound. Their bytes are kept aside and the loss is reported. Anything else is damage."""
+        """Return how many batches of the last segment are sound, and their columns.
+
+        Without syncs, an index entry can survive a loss of power while its data does not. Then the last batches are
+        bad: their bytes are set aside and the loss is reported. A bad batch before a sound one is damage."""
         if not segment.batches:
             return 0, SCHEMA
         with _LOCAL.open_input_file(segment.data_path) as source:
@@ -397,7 +379,7 @@ class Partition:
         self._files.remove(self.directory / unsealed.data_file)
 
     def _remove_leftovers(self, names: set[SegmentName]) -> None:
-        """Of a crash while a segment was sealed, pruned or a file replaced: data without its index."""
+        """Remove files that a crash has left while a segment was sealed or pruned, or while a file was replaced."""
         for file in self.directory.iterdir():
             stem, _, kind = file.name.partition(".")
             sealed = kind in ("sealed.arrow", "sealed.spaces") and stem.isdecimal()
@@ -408,9 +390,9 @@ class Partition:
     # -- sealing ----------------------------------------------------------------------------------
 
     def seal(self, name: SegmentName, give_way: Callable[[], None] = lambda: None) -> None:
-        """Rewrite a full segment with large compressed batches. May run in a thread: the segment is
-        written no more. A reader sees the old one or the new one, for the new index comes last.
-        ``give_way`` is called before each large batch, for it may wait until there is nothing better to do."""
+        """Rewrite a full segment with large compressed batches. A thread may call this, as the segment is complete.
+        A reader sees the old one or the new one, because the new index is written last. ``give_way`` is called
+        before each batch and may block, to leave the processor to more urgent work."""
         if (self.directory / SegmentName(name.first_offset, sealed=True).index_file).exists():
             return
         segment = read_segment(_LOCAL, str(self.directory), name)
@@ -425,19 +407,19 @@ class Partition:
         self._remove_unsealed(name)
 
     def without_spaces(self) -> list[SegmentName]:
-        """Sealed segments that do not say what they hold of each space: an older version has sealed them."""
+        """Return the segments that were sealed by an older version, which did not index them by space."""
         names = list_names(_LOCAL, str(self.directory))
         return [name for name in names if name.sealed and not (self.directory / name.spaces_file).exists()]
 
     def index_spaces(self, name: SegmentName) -> None:
-        """Write beside a sealed segment what it holds of each space, where an older version did not."""
+        """Write the index by space of a sealed segment that has none."""
         segment = read_segment(_LOCAL, str(self.directory), name)
         if segment.flaw is None:
             self._files.replace(self.directory / name.spaces_file, spaces_in(segment).encode())
 
 
 def displacement(files: Files, path: Path, identity: FileIdentity) -> str | None:
-    """Why a name does not lead to a file any more, or None."""
+    """Return why a path does not lead to this file any more, or None."""
     try:
         return None if files.identity_at(path) == identity else f"{path} is another file now"
     except OSError as error:

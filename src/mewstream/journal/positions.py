@@ -1,16 +1,15 @@
-"""Where the records of a space are in a partition: found without reading what lies between.
+"""Finding the records of a space in a partition without reading what lies between them.
 
-Spaces share a partition, so that the place of a record in its space does not tell where it is in the files. Each sealed
-segment has a small file beside it (``N.sealed.spaces``) that says, for every space, in which of its batches there are
-records of it, and which. For a segment that is still written, or was sealed before there were such files, the same is
-found by reading it once, and remembered.
+Spaces share a partition, so the ``seq`` of a record does not say where it is in the files. Each sealed segment has a
+small file beside it (``N.sealed.spaces``) that lists, for every space, the batches that have records of it and which
+ones. For a segment that is still written, or that was sealed before there were such files, the same is found by reading
+it once, and kept in memory.
 """
 
 from __future__ import annotations
 
 import bisect
 import threading
-import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
+from mewstream.journal.checked import encode_checked, parse_checked
 from mewstream.journal.errors import CorruptJournal
 from mewstream.journal.listing import list_names
 from mewstream.journal.schema import SCHEMA
@@ -35,8 +35,8 @@ from mewstream.journal.segments import (
     schema_of,
 )
 
-#: So many parts of batches are remembered, at about 50 bytes each; those of segments that were not asked for lately go.
-MOST_REMEMBERED = 1_000_000
+#: How many parts of batches are kept in memory, at about 50 bytes each. The least recently used segments are dropped.
+MAX_CACHED_PARTS = 1_000_000
 
 _COLUMNS = tuple(SCHEMA.get_field_index(name) for name in ("space", "seq", "ts"))
 
@@ -57,20 +57,20 @@ _NOTHING = array("q")
 
 
 class SegmentSpaces:
-    """What a segment holds of each space, batch by batch."""
+    """The index of a segment by space: which batches hold its records, and which records."""
 
     def __init__(self, parts: dict[str, list[int]] | None = None, batches: int = 0) -> None:
         self._parts = {space: array("q", numbers) for space, numbers in (parts or {}).items()}
         self.batches = batches
-        """How many of its batches this says something about."""
+        """How many batches of the segment are indexed."""
         self.is_whole = parts is not None
-        """It says something about all of them, and there will be no more."""
+        """Whether all batches are indexed and no more will follow."""
         self.size = 1 + sum(map(len, self._parts.values())) // _FIELDS
-        """How many parts there are, and one for the segment itself."""
+        """The number of parts, and one for the segment itself."""
         self._damaged: dict[int, CorruptJournal] = {}
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """The next batch, of which ``space``, ``seq`` and ``ts`` are needed."""
+        """Index the next batch. It must have the columns ``space``, ``seq`` and ``ts``."""
         table = pa.table(
             {"space": rows.column("space"), "seq": rows.column("seq"), "ts": rows.column("ts").cast(pa.int64())}
         )
@@ -83,7 +83,7 @@ class SegmentSpaces:
         self.size += len(groups)
 
     def add_damaged(self, flaw: CorruptJournal) -> None:
-        """The next batch cannot be read: nobody knows whose records are in it."""
+        """Note that the next batch cannot be read, so that it may hold records of any space."""
         self._damaged[self.batches] = flaw
         self.batches += 1
 
@@ -92,19 +92,19 @@ class SegmentSpaces:
         return bool(self._damaged)
 
     def refuse_damaged(self, start: int, end: int | None = None) -> None:
-        """Raise where one of these batches could not be read."""
+        """Raise if one of the batches from ``start`` up to ``end`` could not be read."""
         for batch, flaw in self._damaged.items():
             if batch >= start and (end is None or batch < end):
                 raise flaw
 
     def bounds(self, space: str) -> tuple[int, int] | None:
-        """The first and the last seq of a space; None where it has nothing here."""
+        """Return the first and the last ``seq`` of a space in this segment, or None."""
         numbers = self._parts.get(space)
         return (numbers[_FIRST_SEQ], numbers[_LAST_SEQ - _FIELDS]) if numbers else None
 
     def parts_above(self, space: str, seq: int) -> Iterator[Part]:
-        """The batches that hold records of a space above a position, in order. Raises where one that could not be read
-        may hold some of them."""
+        """Yield the batches that hold records of a space above a position, in order. Raises if a damaged batch may hold
+        some of them."""
         numbers = self._parts.get(space, _NOTHING)
         count = len(numbers) // _FIELDS
         first = bisect.bisect_right(range(count), seq, key=lambda place: numbers[place * _FIELDS + _LAST_SEQ])
@@ -118,27 +118,21 @@ class SegmentSpaces:
         self.refuse_damaged(behind)
 
     def part_before(self, space: str, micros: int) -> Part | None:
-        """The batch that holds the last record of a space before a time; None where there is none here."""
+        """Return the batch of this segment with the last record of a space before a time, or None."""
         numbers = self._parts.get(space, _NOTHING)
         count = len(numbers) // _FIELDS
         later = bisect.bisect_left(range(count), micros, key=lambda place: numbers[place * _FIELDS + _FIRST_TS])
         return _part(numbers, later - 1) if later else None
 
     def encode(self) -> bytes:
-        content = _SpacesFile(self.batches, {space: list(numbers) for space, numbers in self._parts.items()})
-        body = msgspec.json.encode(content)
-        return b"%08x\n%b" % (zlib.crc32(body), body)
+        return encode_checked(
+            _SpacesFile(self.batches, {space: list(numbers) for space, numbers in self._parts.items()})
+        )
 
     @classmethod
     def parse(cls, data: bytes) -> SegmentSpaces:
-        """Raises :class:`ValueError` where this is no such file, or a damaged one."""
-        checksum, _, body = data.partition(b"\n")
-        if checksum != b"%08x" % zlib.crc32(body):
-            raise ValueError("its checksum is wrong")
-        try:
-            content = msgspec.json.decode(body, type=_SpacesFile)
-        except msgspec.MsgspecError as flaw:
-            raise ValueError(str(flaw)) from None
+        """Raises :class:`ValueError` if the file is damaged or is something else."""
+        content = parse_checked(data, _SpacesFile)
         return cls(content.spaces, content.batches)
 
 
@@ -152,17 +146,17 @@ class _SpacesFile(msgspec.Struct):
 
 
 class Located(NamedTuple):
-    """A batch that holds records of a space, and which of them."""
+    """A batch that holds records of a space, and which ones."""
 
     segment: Segment
     entry: BatchEntry
     first: BatchEntry
-    """The first batch of that segment, before which its columns are written."""
+    """The first batch of the segment. The schema of the segment stands before it."""
     part: Part
 
 
 class Positions:
-    """Of all spaces in one partition. It may be asked by several threads."""
+    """Finds the records of any space in one partition. Several threads may use it."""
 
     def __init__(
         self,
@@ -172,8 +166,8 @@ class Positions:
         begins_at: Callable[[], int],
         on_read: Callable[[int], None],
     ) -> None:
-        """``begins_at`` tells the first offset that was not pruned, ``on_read`` is told the bytes of each batch that is
-        read."""
+        """``begins_at`` returns the first offset that was not pruned; ``on_read`` is called with the size of each batch
+        that is read."""
         self._fs = filesystem
         self._directory = directory
         self._begins_at = begins_at
@@ -183,17 +177,17 @@ class Positions:
         self._size = 0
 
     def above(self, space: str, seq: int) -> Iterator[Located]:
-        """The batches that hold records of a space above a position, in order; the first may have some below it.
-        Raises :class:`FileNotFoundError` where a segment has just been sealed."""
+        """Yield the batches that hold records of a space above a position, in order; the first may also have some below
+        it. Raises :class:`FileNotFoundError` if a segment has just been sealed."""
         names = self._names()
         for listed in names[self._begin(names, space, seq) :]:
-            name, spaces = self._now(listed)
+            name, spaces = self._current_form(listed)
             yield from self._located(name, spaces.parts_above(space, seq))
 
     def before(self, space: str, micros: int) -> Located | None:
-        """The batch that holds the last record of a space before a time; None where there is no such record."""
+        """Return the batch with the last record of a space before a time, or None."""
         for listed in reversed(self._names()):
-            name, spaces = self._now(listed)
+            name, spaces = self._current_form(listed)
             part = spaces.part_before(space, micros)
             if part is not None:
                 return next(self._located(name, iter((part,))))
@@ -203,21 +197,21 @@ class Positions:
         return list_names(self._fs, self._directory, self._begins_at)
 
     def _begin(self, names: list[SegmentName], space: str, seq: int) -> int:
-        """The place of the segment that holds the record after a position, or else of the first that may hold a later
-        one."""
+        """Return the place in ``names`` of the segment that holds the record after a position, or of the first that may
+        hold a later one."""
         if not seq:
             return 0
-        # Each record of a space takes a place in the partition, so its offset is never below its seq less one.
+        # Every record of a space takes one offset of the partition, so the offset of a record is at least its seq - 1.
         least = max(0, bisect.bisect_right(names, seq, key=lambda name: name.first_offset) - 1)
         if names:
-            bounds = self._now(names[least])[1].bounds(space)
+            bounds = self._current_form(names[least])[1].bounds(space)
             if bounds is not None and bounds[0] <= seq + 1 <= bounds[1]:
                 return least
         begin = len(names)
         for place in range(len(names) - 1, least - 1, -1):
-            _, spaces = self._now(names[place])
+            _, spaces = self._current_form(names[place])
             bounds = spaces.bounds(space)
-            # What could not be read may be of this space.
+            # A damaged batch may hold records of this space.
             if spaces.has_damaged or (bounds is not None and bounds[1] > seq):
                 begin = place
             if bounds is not None and bounds[0] <= seq + 1:
@@ -234,8 +228,8 @@ class Positions:
 
     # -- what is in a segment ---------------------------------------------------------------------
 
-    def _now(self, name: SegmentName) -> tuple[SegmentName, SegmentSpaces]:
-        """A segment that was listed, in the form that it has by now, and what it holds."""
+    def _current_form(self, name: SegmentName) -> tuple[SegmentName, SegmentSpaces]:
+        """Return a listed segment in the form that it has now, and its index by space."""
         try:
             return name, self.spaces_in(name)
         except FileNotFoundError:
@@ -245,7 +239,7 @@ class Positions:
             return name, self.spaces_in(name)
 
     def spaces_in(self, name: SegmentName) -> SegmentSpaces:
-        """Of a segment that is still written, all that is committed by now."""
+        """Return the index of a segment by space. If the segment is still written, it has all committed batches."""
         with self._lock:
             known = self._known.get(name)
             if known is None:
@@ -260,18 +254,18 @@ class Positions:
                     known.is_whole = name.sealed
             finally:
                 self._size += known.size
-                self._forget_oldest()
+                self._drop_oldest()
             return known
 
     def _load(self, name: SegmentName) -> SegmentSpaces:
         try:
             return SegmentSpaces.parse(read_file(self._fs, f"{self._directory}/{name.spaces_file}"))
         except (OSError, ValueError):
-            # It helps, and is no more than that: what it says is in the segment too.
+            # The file only saves time: the segment itself has the same information.
             return SegmentSpaces()
 
     def _read_rest(self, name: SegmentName, known: SegmentSpaces) -> None:
-        """Read what has been written since the last time."""
+        """Index the batches that were committed since the last call."""
         segment = Segment(self._directory, name, [], None)
         with self._fs.open_input_file(f"{self._directory}/{name.index_file}") as index:
             start = known.batches * ENTRY_BYTES
@@ -290,10 +284,10 @@ class Positions:
                 except CorruptJournal as damage:
                     known.add_damaged(damage)
 
-    def _forget_oldest(self) -> None:
-        while self._size > MOST_REMEMBERED and len(self._known) > 1:
-            _, forgotten = self._known.popitem(last=False)
-            self._size -= forgotten.size
+    def _drop_oldest(self) -> None:
+        while self._size > MAX_CACHED_PARTS and len(self._known) > 1:
+            _, dropped = self._known.popitem(last=False)
+            self._size -= dropped.size
 
 
 def _entry(index: pa.NativeFile, number: int, segment: Segment) -> BatchEntry:

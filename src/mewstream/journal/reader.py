@@ -1,7 +1,7 @@
-"""Reading a journal: by partition and offset, or by space and seq. Committed batches only.
+"""Reading the committed records of a journal, by partition and offset or by space and seq.
 
-A reader needs nothing of the writer but the files, wherever ``pyarrow.fs`` can reach them; the
-tail that is being written is read like everything else.
+A reader needs nothing but the files, wherever ``pyarrow.fs`` can reach them. It may read the tail while a gateway
+writes it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from pyarrow import fs
 
 from mewstream.journal.errors import CorruptJournal, JournalError, PositionGone
 from mewstream.journal.identity import IDENTITY_FILE, Identity, parse_identity
+from mewstream.journal.interface import Entry
 from mewstream.journal.listing import list_segments
 from mewstream.journal.positions import Located, Positions
 from mewstream.journal.reader_sets import ReaderSets
-from mewstream.journal.schema import Entry, decode
+from mewstream.journal.schema import decode
 from mewstream.journal.segments import BatchEntry, Segment, read_batch, read_file, schema_of
 from mewstream.protocol.records import Frame
 
 __all__ = ["ATTEMPTS", "IDENTITY_FILE", "Batch", "Identity", "JournalReader", "partition_of"]
 
-#: How often a reader looks again when a segment is moved under its hands.
+#: How often a reader tries again when a segment was sealed or pruned while it was being opened.
 ATTEMPTS = 5
 _PAUSE_SECONDS = 0.01
 
@@ -40,17 +41,17 @@ class Batch(NamedTuple):
     rows: pa.RecordBatch
 
     def above(self, offset: int) -> Batch:
-        """Without the rows below an offset."""
+        """Return the batch without the rows below an offset."""
         return self._replace(rows=self.rows.slice(max(0, offset - self.entry.first_offset)))
 
 
 def partition_of(space: str, partitions: int) -> int:
-    """Which partition a space is in, for good."""
+    """Return the number of the partition that a space belongs to. It never changes."""
     return zlib.crc32(space.encode()) % partitions
 
 
 class JournalReader:
-    """May be used by several threads."""
+    """Several threads may use it."""
 
     def __init__(
         self,
@@ -59,8 +60,8 @@ class JournalReader:
         *,
         on_read: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """``root`` is the ``journal`` directory, or a URI that ``pyarrow.fs`` understands. ``on_read`` is told of each
-        batch that is read for a space: its bytes."""
+        """``root`` is the ``journal`` directory, or a URI that ``pyarrow.fs`` understands. ``on_read`` is called with
+        the size in bytes of each batch that is read for a space."""
         if filesystem is None and "://" in str(root):
             filesystem, path = fs.FileSystem.from_uri(str(root))
         else:
@@ -70,7 +71,7 @@ class JournalReader:
         self.on_read = on_read
         self._positions: dict[int, Positions] = {}
         self.sets = ReaderSets(self._fs, self)
-        """The readers that frames refer to."""
+        """The reader sets that frames refer to."""
 
     def identity(self) -> Identity:
         file = f"{self.root}/{IDENTITY_FILE}"
@@ -95,7 +96,7 @@ class JournalReader:
     # -- by offset --------------------------------------------------------------------------------
 
     def batches(self, partition: int, start: int = 0, end: int | None = None) -> Iterator[Batch]:
-        """Batches that hold offsets from ``start`` up to ``end`` (not included), in order."""
+        """Yield the batches that hold offsets from ``start`` up to but not including ``end``, in order."""
         begin = start
         patience = _Patience()
         while True:
@@ -106,7 +107,7 @@ class JournalReader:
                     patience.renew()
                 return
             except FileNotFoundError as gone:
-                # A segment was sealed meanwhile: what it held is in another file now.
+                # A segment was sealed meanwhile, so that its records are in another file now.
                 if patience.is_over():
                     raise CorruptJournal(self.directory(partition), start, f"a file is missing: {gone}") from None
 
@@ -114,9 +115,7 @@ class JournalReader:
         expected: int | None = None
         for segment in self._segments_from(partition, start):
             if expected is not None and segment.name.first_offset != expected:
-                raise CorruptJournal(
-                    segment.data_path, expected, f"records {expected} to {segment.name.first_offset - 1} are missing"
-                )
+                raise segment.damage_before(expected)
             expected = segment.next_offset
             wanted = [
                 entry
@@ -134,7 +133,8 @@ class JournalReader:
     def entries(
         self, partition: int, start: int = 0, end: int | None = None, *, with_readers: bool = True
     ) -> Iterator[Entry]:
-        """Without the readers of frames where nobody needs them: to look them up may take a while."""
+        """Yield the records from ``start`` up to but not including ``end``. ``with_readers=False`` saves the time to
+        look up the reader sets of frames."""
         for batch in self.batches(partition, start, end):
             for entry in decode(batch.rows):
                 if entry.offset >= start and (end is None or entry.offset < end):
@@ -146,12 +146,12 @@ class JournalReader:
             first = segments[0].name.first_offset
             pruned = self._begins_at(partition)
             if first > pruned:
-                raise CorruptJournal(segments[0].data_path, pruned, f"records {pruned} to {first - 1} are missing")
+                raise segments[0].damage_before(pruned)
             if start:
                 raise PositionGone(f"partition {partition}: offset {start} was pruned, the journal begins at {first}")
         last = segments[-1] if segments else None
         return [
-            # An entry that was being written is no damage, and not there yet.
+            # A torn entry at the very end is being written, and is not damage.
             segment._replace(flaw=None) if segment is last and segment.is_torn else segment
             for segment in segments
             if segment.next_offset > start or segment.flaw is not None
@@ -160,8 +160,8 @@ class JournalReader:
     # -- by space ---------------------------------------------------------------------------------
 
     def read(self, space: str, after: int = 0, *, with_readers: bool = True) -> Iterator[Entry]:
-        """Records of a space with a ``seq`` above ``after``, in order, read as they are asked for. Raises
-        :class:`PositionGone` where the one after it was pruned: there is never a silent hole."""
+        """Yield the records of a space with a ``seq`` above ``after``, in order. Raises :class:`PositionGone` if the
+        first of them was pruned, and :class:`CorruptJournal` if one is missing: none is left out silently."""
         reached, is_first = after, True
         patience = _Patience()
         while True:
@@ -180,7 +180,7 @@ class JournalReader:
                     raise self._missing(space, gone) from None
             except _Hole as hole:
                 self._refuse_pruned(space, reached)
-                # Perhaps a segment was being sealed when the directory was listed.
+                # A segment may have been sealed while the directory was listed.
                 if patience.is_over():
                     what = f"seq {reached + 1} of {space!r} is missing"
                     raise CorruptJournal(hole.segment.data_path, hole.entry.offset, what) from None
@@ -189,14 +189,14 @@ class JournalReader:
         return CorruptJournal(self.directory(self.partition_of(space)), 0, f"a file is missing: {gone}")
 
     def _refuse_pruned(self, space: str, after: int) -> None:
-        """Raise :class:`PositionGone` where what came after a position was pruned."""
+        """Raise :class:`PositionGone` if the record after a position was pruned."""
         if not after or not self._begins_at(self.partition_of(space)):
             return
         for _ in range(ATTEMPTS):
             try:
                 oldest = next(self._of(space).above(space, 0), None)
             except FileNotFoundError:
-                continue  # it is being pruned just now
+                continue  # the journal is being pruned
             if oldest is not None and oldest.part.first_seq > after + 1:
                 raise PositionGone(
                     f"seq {after + 1} of {space!r} was pruned: the log goes on at {oldest.part.first_seq}"
@@ -204,24 +204,22 @@ class JournalReader:
             return
 
     def seq_before(self, space: str, micros: int) -> int:
-        """The last seq of a space before a time, 0 where there is none."""
-        patience = _Patience()
-        while True:
-            try:
-                located = self._of(space).before(space, micros)
-                if located is None:
-                    return 0
-                with self._fs.open_input_file(located.segment.data_path) as source:
-                    rows = self._rows(source, located, space, 0)
-                earlier = pc.less(rows.column("ts").cast(pa.int64()), micros)
-                return int(pc.max(rows.column("seq").filter(earlier)).as_py())
-            except FileNotFoundError as gone:
-                if patience.is_over():
-                    raise self._missing(space, gone) from None
+        """Return the last ``seq`` of a space before a time in microseconds, or 0."""
+
+        def find() -> int:
+            located = self._of(space).before(space, micros)
+            if located is None:
+                return 0
+            with self._fs.open_input_file(located.segment.data_path) as source:
+                rows = self._rows(source, located, space, 0)
+            earlier = pc.less(rows.column("ts").cast(pa.int64()), micros)
+            return int(pc.max(rows.column("seq").filter(earlier)).as_py())
+
+        return self._find_patiently(space, find)
 
     def follow(self, space: str, after: int = 0, *, poll: float = 0.1) -> Iterator[Entry | None]:
-        """As :meth:`read`, and then what is written from now on; None whenever there is nothing new,
-        so that the caller can stop."""
+        """Yield the records above ``after``, and then those that are written from now on. Yields None whenever there is
+        nothing new, so that the caller can stop."""
         while True:
             for entry in self.read(space, after):
                 after = entry.record.seq
@@ -230,22 +228,30 @@ class JournalReader:
             time.sleep(poll)
 
     def start_of(self, space: str, after: int) -> int:
-        """The offset from which on everything of a space above a position is found; 0 is the beginning."""
+        """Return an offset that has no record of a space above a position before it. 0 is the beginning."""
         if not after:
             return 0
-        # Asked first, so that what is written meanwhile is not passed over.
+        # First, so that records that are written meanwhile are not skipped.
         end = self.next_offset(self.partition_of(space))
+
+        def find() -> int:
+            located = next(self._of(space).above(space, after), None)
+            return end if located is None else located.entry.first_offset
+
+        return self._find_patiently(space, find)
+
+    def _find_patiently(self, space: str, find: Callable[[], int]) -> int:
+        """Try again if a segment was sealed or pruned meanwhile."""
         patience = _Patience()
         while True:
             try:
-                located = next(self._of(space).above(space, after), None)
-                return end if located is None else located.entry.first_offset
+                return find()
             except FileNotFoundError as gone:
                 if patience.is_over():
                     raise self._missing(space, gone) from None
 
     def _rows_above(self, space: str, seq: int) -> Iterator[tuple[Segment, pa.RecordBatch]]:
-        """The rows of a space above a position, batch by batch. A file stays open while it is needed."""
+        """Yield the rows of a space above a position, batch by batch. Each file is opened once."""
         located = self._of(space).above(space, seq)
         for _, batches in itertools.groupby(located, key=lambda batch: batch.segment.name):
             first = next(batches)
@@ -254,7 +260,7 @@ class JournalReader:
                     yield batch.segment, self._rows(source, batch, space, seq)
 
     def _rows(self, source: pa.NativeFile, located: Located, space: str, after: int) -> pa.RecordBatch:
-        """Of a batch those of a space above a position."""
+        """Read the rows of one batch that belong to a space and are above a position."""
         schema = schema_of(source, located.segment, located.first)
         rows = read_batch(source, located.segment, located.entry, schema)
         self.on_read(located.entry.length)
@@ -277,7 +283,7 @@ class JournalReader:
         return found
 
     def partition_of(self, space: str) -> int:
-        """Which partition a space is in."""
+        """Return the number of the partition that a space belongs to."""
         return partition_of(space, self.identity().partitions)
 
     def _with_readers(self, entry: Entry) -> Entry:
@@ -291,7 +297,7 @@ class JournalReader:
 
 
 class _Patience:
-    """How often one looks again, without having found anything new in between."""
+    """Counts the attempts since something new was found, and pauses between them."""
 
     def __init__(self) -> None:
         self._attempts = 0
@@ -300,14 +306,14 @@ class _Patience:
         self._attempts = 0
 
     def is_over(self) -> bool:
-        """Else it is time to look again, after a short while."""
+        """Whether to give up. Otherwise this has paused, and it is time to try again."""
         time.sleep(_PAUSE_SECONDS * self._attempts)
         self._attempts += 1
         return self._attempts > ATTEMPTS
 
 
 class _Hole(Exception):
-    """A record is missing before this one."""
+    """The record before this one is missing."""
 
     def __init__(self, segment: Segment, entry: Entry) -> None:
         super().__init__(entry.record.seq)

@@ -1,14 +1,13 @@
-"""Whom frames were for. A reader set is written once, by the record that made it; a frame names the seq of that record.
+"""The reader sets of frames. A set is written once, by the record that made it; a frame names the seq of that record.
 
-What is pruned takes such records along, while frames that remain still refer to them. So pruning leaves a file
-behind, ``readers-N.json``: the sets that were in force at offset N, where the partition begins now. No frame from there
-on can refer to any other set that is gone: it refers to the one in force at its own place.
+Pruning removes such records while later frames still refer to them. So it leaves a file behind, ``readers-N.json``,
+with the sets in force at offset N, where the partition begins now. A frame refers to the set in force at its own
+place, so no frame from there on can refer to any other set that was removed.
 """
 
 from __future__ import annotations
 
 import threading
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,32 +18,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from mewstream.journal.checked import encode_checked, parse_checked
 from mewstream.journal.errors import CorruptJournal, PositionGone
-from mewstream.journal.schema import Entry, decode
+from mewstream.journal.interface import Entry
+from mewstream.journal.schema import decode
 from mewstream.journal.segments import read_file
 from mewstream.protocol.records import ReadGranted, ReadRevoked, Record, StreamEnded, StreamOpened
 
 if TYPE_CHECKING:
     from mewstream.journal.reader import JournalReader
 
-#: So many names are remembered, in all sets together.
-MOST_NAMES = 200_000
+#: How many names of readers are kept in memory, in all sets together.
+MAX_CACHED_NAMES = 200_000
 
-#: The records that make a reader set or end one, and those that stand where such a record was.
+#: The records that make or end a reader set, and the tombstones that may stand where such a record was.
 _CHANGES = pa.array(["stream-opened", "read-granted", "read-revoked", "stream-ended", "erased"])
 
 Readers = tuple[str, ...]
 
 
 def set_made_by(record: Record) -> tuple[str, Readers] | None:
-    """The stream and the readers, where this record made a set."""
+    """Return the stream and the readers if this record made a reader set, or None."""
     if isinstance(record, StreamOpened | ReadGranted | ReadRevoked) and record.authorized_readers is not None:
         return record.stream_id, tuple(record.authorized_readers)
     return None
 
 
 class SetsInForce(msgspec.Struct):
-    """The reader sets at one offset of a partition, by space and stream: the record that made each, and the readers."""
+    """The reader sets in force at one offset of a partition. ``sets`` has, for each space and stream, the ``seq`` of
+    the record that made the set, and the readers."""
 
     journal: str
     offset: int
@@ -55,22 +57,15 @@ class SetsInForce(msgspec.Struct):
         return f"readers-{offset:020d}.json"
 
     def encode(self) -> bytes:
-        body = msgspec.json.encode(self)
-        return b"%08x\n%b" % (zlib.crc32(body), body)
+        return encode_checked(self)
 
     @classmethod
     def parse(cls, data: bytes) -> SetsInForce:
-        """Raises :class:`ValueError` where this is no such file, or a damaged one."""
-        checksum, _, body = data.partition(b"\n")
-        if checksum != b"%08x" % zlib.crc32(body):
-            raise ValueError("its checksum is wrong")
-        try:
-            return msgspec.json.decode(body, type=cls)
-        except msgspec.MsgspecError as flaw:
-            raise ValueError(str(flaw)) from None
+        """Raises :class:`ValueError` if the file is damaged or is something else."""
+        return parse_checked(data, cls)
 
     def apply(self, entry: Entry) -> None:
-        """Go on over one of the records that :func:`changes_in` gives."""
+        """Apply one of the records that :func:`changes_in` yields."""
         record = entry.record
         streams = self.sets.setdefault(entry.space, {})
         if (made := set_made_by(record)) is not None:
@@ -78,12 +73,12 @@ class SetsInForce(msgspec.Struct):
             streams[stream_id] = record.seq, readers
         elif isinstance(record, StreamOpened | StreamEnded):
             streams.pop(record.stream_id, None)
-        elif not isinstance(record, ReadGranted):  # a tombstone: nothing of the space is left up to here
+        elif not isinstance(record, ReadGranted):  # a tombstone: everything before it in the space is erased
             streams.clear()
 
 
 def changes_in(rows: pa.RecordBatch) -> Iterator[Entry]:
-    """The few records that :class:`SetsInForce` is a fold over."""
+    """Yield the records of a batch that can change a reader set."""
     return decode(rows.filter(pc.is_in(rows.column("record"), _CHANGES)))
 
 
@@ -92,7 +87,7 @@ def sets_files(directory: Path) -> Iterable[Path]:
 
 
 class ReaderSets:
-    """Looks up the sets that frames refer to. May be asked by several threads."""
+    """Looks up the sets that frames refer to. Several threads may use it."""
 
     def __init__(self, filesystem: fs.FileSystem, reader: JournalReader) -> None:
         self._fs = filesystem
@@ -102,12 +97,12 @@ class ReaderSets:
         self._names = 0
 
     def note(self, space: str, record: Record) -> None:
-        """Somebody comes by a record: the frames after it will refer to the set that it may have made."""
+        """Remember the set that a record made, if it did: the frames after it refer to that set."""
         if (made := set_made_by(record)) is not None:
             self._remember((space, made[0], record.seq), made[1])
 
     def made_by(self, space: str, stream_id: str, seq: int) -> Readers:
-        """The readers of a stream that a record set. Raises :class:`CorruptJournal` where nobody knows."""
+        """Return the readers that a record set for a stream. Raises :class:`CorruptJournal` if they are not known."""
         key = (space, stream_id, seq)
         with self._lock:
             readers = self._known.get(key)
@@ -123,7 +118,7 @@ class ReaderSets:
             if key not in self._known:
                 self._known[key] = readers
                 self._names += len(readers) + 1
-            while self._names > MOST_NAMES and len(self._known) > 1:
+            while self._names > MAX_CACHED_NAMES and len(self._known) > 1:
                 _, forgotten = self._known.popitem(last=False)
                 self._names -= len(forgotten) + 1
 
@@ -139,11 +134,11 @@ class ReaderSets:
         return self._find_carried(space, stream_id, seq)
 
     def _find_carried(self, space: str, stream_id: str, seq: int) -> Readers:
-        """What pruning has left behind."""
+        """Find a set in the file that pruning has left behind."""
         number = self._reader.partition_of(space)
         directory = self._reader.directory(number)
         what = f"the readers that seq {seq} of {space!r} set for {stream_id} are not known any more"
-        for _ in range(2):  # it may be pruned further between the two files
+        for _ in range(2):  # the journal may be pruned again between reading the two files
             offset = self._reader.identity().pruned.get(number, 0)
             file = f"{directory}/{SetsInForce.file_name(offset)}"
             try:

@@ -1,7 +1,7 @@
-"""What may be forgotten: whole segments, by age and by size, oldest first.
+"""Retention: which segments may be removed, by age and by size, oldest first.
 
-Never what a start still needs (the part after the newest snapshot), never the segment that is
-being written, and never what a named consumer has not read, up to a cap.
+Never one that a start still needs (after the newest snapshot), never the one that is being written, and, up to a limit,
+none that a named consumer has not read.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _CONSUMER_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How much history is kept. 0: no bound."""
+    """How much history is kept. 0 means no limit."""
 
     max_age: float = 0.0
     """Seconds."""
     max_bytes: int = 0
     """Of all segments together."""
     consumer_hold_bytes: int = 4 << 30
-    """How much a consumer that does not come may hold back beyond the bounds above."""
+    """How much a consumer that is late may hold back beyond the limits above."""
 
 
 class Consumer(msgspec.Struct):
-    """How far a named reader has come, for each partition: everything below is done with."""
+    """The progress of a named reader: for each partition, the offset below which it needs nothing any more."""
 
     offsets: dict[int, int]
 
@@ -49,7 +49,7 @@ class PrunePlan:
 
 
 def commit_consumer(root: Path, name: str, offsets: Mapping[int, int], files: Files | None = None) -> None:
-    """A consumer says how far it has come. It may never go back."""
+    """Record the progress of a consumer. An offset never goes back."""
     if not _CONSUMER_NAME.match(name):
         raise JournalError(f"{name!r} is no name for a consumer: letters, digits, '.', '_' and '-', at most 64")
     before = consumers(root).get(name, Consumer({})).offsets
@@ -79,7 +79,8 @@ def _size(segment: Segment) -> int:
 def plan_pruning(
     root: Path, retention: Retention, *, now: int, partitions: int, snapshots: Mapping[int, int]
 ) -> PrunePlan:
-    """What the bounds allow to remove now. ``now`` is in microseconds."""
+    """Decide which segments to remove. ``now`` is in microseconds; ``snapshots`` has the offset of the newest snapshot
+    of each partition."""
     reader = JournalReader(root)
     named = consumers(root)
     sizes: dict[str, int] = {}
@@ -91,8 +92,8 @@ def plan_pruning(
     total = sum(sizes.values())
     plan = PrunePlan()
     held: dict[str, int] = {}
-    # The oldest segment of the whole journal first, wherever it is; within a partition in their order,
-    # whatever the clock did.
+    # The oldest segment of the whole journal comes first; within a partition they stay in order, even if the clock was
+    # set back.
     queue = sorted(
         (
             (newest, number, segment)

@@ -1,15 +1,18 @@
-"""How records become rows: one batch of Arrow out of what waits to be written.
+"""Encoding records as one batch of Arrow.
 
-Raw frames are the many: they come in long runs, most of whose columns are constant. Everything else is made row by row.
+Most records are raw frames, which come in long runs with mostly constant columns: they are encoded column by column.
+Everything else is encoded row by row.
 """
 
 from __future__ import annotations
 
 import functools
-import struct
-from array import array
+import itertools
+import operator
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,268 +22,223 @@ from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Reco
 
 _TYPES = [field.type for field in SCHEMA]
 _TS = SCHEMA.get_field_index("ts")
-_TIME = struct.Struct("=q")
-#: What a row costs beside its detail and its data, for counting what waits.
+#: The approximate bytes of a row beside its detail and its data.
 _ROW_BYTES = 190
-#: No message may be so large. A batch has room for a few of them, and a column holds less than 2 GiB.
+#: A larger record is refused. A column of Arrow must be smaller than 2 GiB, so a batch has room for a few such records.
 MAX_RECORD_BYTES = 256 << 20
-#: A larger column of one value is made anew each time: names are the participants' choice, and many could be kept.
+#: A constant column is only cached up to this size, because participants choose names and may choose many long ones.
 _KEPT_BYTES = 256 << 10
-#: Fewer frames cost less one by one than as columns of their own.
-_WORTH_A_BLOCK = 32
 
 
-class _Run:
-    """Records of one space that follow one another: raw frames, or anything else with what is left of it as JSON.
-    That is made as a record comes: one that cannot be written must be known before anybody is told of it."""
+class _FrameRun:
+    """Consecutive raw frames of one space, in the parts in which they were appended: one frame, or a block."""
+
+    __slots__ = ("data", "epoch", "parts", "sizes", "space")
+
+    def __init__(self, space: str, epoch: str) -> None:
+        self.space = space
+        self.epoch = epoch
+        self.parts: list[Frame | FrameBlock] = []
+        self.sizes: list[int] = []
+        """How many frames each part has."""
+        self.data: list[bytes] = []
+
+    @property
+    def count(self) -> int:
+        return len(self.data)
+
+    @property
+    def last_ts(self) -> int:
+        return self.parts[-1].ts
+
+    def encode(self, first_offset: int) -> pa.RecordBatch:
+        return _encode_frames(first_offset, self)
+
+
+class _RecordRun:
+    """Consecutive other records of one space with their details. A detail is encoded when its record is appended, so
+    that a record that cannot be written is refused before it takes effect."""
 
     __slots__ = ("details", "epoch", "records", "space")
 
-    def __init__(self, space: str, epoch: str, *, are_frames: bool) -> None:
+    def __init__(self, space: str, epoch: str) -> None:
         self.space = space
         self.epoch = epoch
-        self.records: list[Any] = []
-        self.details: list[str | None] | None = None if are_frames else []
+        self.records: list[Record] = []
+        self.details: list[str | None] = []
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         return len(self.records)
 
-    def goes_on_with(self, space: str, epoch: str, *, are_frames: bool) -> bool:
-        return (self.details is None) is are_frames and self.space == space and self.epoch == epoch
-
     @property
     def last_ts(self) -> int:
-        ts: int = self.records[-1].ts
-        return ts
+        return self.records[-1].ts
 
     def encode(self, first_offset: int) -> pa.RecordBatch:
-        if self.details is None:
-            return _raw_frames(first_offset, self.space, self.epoch, self.records)
-        return _mixed(first_offset, self.space, self.epoch, self.records, self.details)
-
-
-class _BlockRun:
-    """Blocks of one sender on one stream that follow one another: all but their numbers, times and data is constant.
-    What there is to do for each frame is done as its block comes, or to encode many would hold up the loop."""
-
-    __slots__ = ("count", "data", "epoch", "first", "lengths", "newest", "space", "times")
-
-    def __init__(self, space: str, epoch: str, block: FrameBlock) -> None:
-        self.space = space
-        self.epoch = epoch
-        self.first = self.newest = block
-        self.count = 0
-        self.data: list[bytes] = []
-        self.lengths = array("i", (0,))
-        self.times: list[bytes] = []
-        self.add(block)
-
-    def __len__(self) -> int:
-        return self.count
-
-    def goes_on_with(self, space: str, epoch: str, block: FrameBlock) -> bool:
-        first, newest = self.first, self.newest
-        return (
-            block.seq == newest.seq + len(newest)
-            and block.stream_seq == newest.stream_seq + len(newest)
-            and space == self.space
-            and epoch == self.epoch
-            and block.stream_id == first.stream_id
-            and block.sender == first.sender
-            and block.opcode == first.opcode
-            and block.recipients == first.recipients
-            and block.format_id == first.format_id
-            and block.readers_seq == first.readers_seq
-            and (block.readers is first.readers or block.readers == first.readers)
-        )
-
-    def add(self, block: FrameBlock) -> None:
-        self.newest = block
-        self.count += len(block)
-        self.data.append(b"".join(block.data))
-        self.lengths.extend(map(len, block.data))
-        self.times.append(_TIME.pack(block.ts) * len(block))
-
-    @property
-    def last_ts(self) -> int:
-        return self.newest.ts
-
-    def encode(self, first_offset: int) -> pa.RecordBatch:
-        return _frame_blocks(first_offset, self)
+        rows = [
+            _row(first_offset + place, self.space, self.epoch, record, detail)
+            for place, (record, detail) in enumerate(zip(self.records, self.details, strict=True))
+        ]
+        columns = [pa.array(column, type) for column, type in zip(zip(*rows, strict=True), _TYPES, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 class Rows:
-    """Records that become one batch. Raw frames come in long runs, and most of their columns are constant."""
+    """The records of a future batch."""
 
     __slots__ = ("_runs", "count", "size")
 
     def __init__(self) -> None:
-        self._runs: list[_Run | _BlockRun] = []
+        self._runs: list[_FrameRun | _RecordRun] = []
         self.count = 0
         self.size = 0
-        """In bytes, about."""
+        """The approximate bytes."""
 
-    def append(self, space: str, epoch: str, record: Record) -> int:
-        """Returns the bytes of its detail and its data. Raises where it can never be written: nothing has changed."""
-        are_frames = type(record) is Frame and record.id is None
-        if are_frames:
-            detail, size = None, _frame_bytes(record, len(record.data))  # type: ignore[arg-type, attr-defined]
+    def append(self, space: str, epoch: str, record: Record | FrameBlock) -> int:
+        """Add a record, or a block of frames. Returns the bytes of its detail and its data. Raises
+        :class:`RecordTooLarge` for a record that could never be written; nothing has changed then."""
+        if isinstance(record, FrameBlock):
+            data = record.data
+        elif type(record) is Frame and record.id is None:
+            data = [record.data]
         else:
-            detail = detail_of(record)
-            size = len(detail or "") + len(getattr(record, "data", b""))
-            if size > MAX_RECORD_BYTES:
-                raise RecordTooLarge(space, record.seq, name_of(record), size)
+            return self._append_record(space, epoch, record)
         run = self._runs[-1] if self._runs else None
-        if type(run) is not _Run or not run.goes_on_with(space, epoch, are_frames=are_frames):
-            run = _Run(space, epoch, are_frames=are_frames)
+        if type(run) is not _FrameRun or run.space != space or run.epoch != epoch:
+            run = _FrameRun(space, epoch)
+            self._runs.append(run)
+        count = len(data)
+        run.parts.append(record)
+        run.sizes.append(count)
+        run.data += data
+        size = len(data[0]) if count == 1 else sum(map(len, data))
+        if record.readers is not None and record.readers_seq is None:  # the detail of each frame repeats them
+            size += count * (sum(map(len, record.readers)) + 3 * len(record.readers))
+        self.count += count
+        self.size += size + count * _ROW_BYTES
+        return size
+
+    def _append_record(self, space: str, epoch: str, record: Record) -> int:
+        detail = detail_of(record)
+        size = len(detail or "") + len(getattr(record, "data", b""))
+        if size > MAX_RECORD_BYTES:
+            raise RecordTooLarge(space, record.seq, name_of(record), size)
+        run = self._runs[-1] if self._runs else None
+        if type(run) is not _RecordRun or run.space != space or run.epoch != epoch:
+            run = _RecordRun(space, epoch)
             self._runs.append(run)
         run.records.append(record)
-        if run.details is not None:
-            run.details.append(detail)
+        run.details.append(detail)
         self.count += 1
         self.size += _ROW_BYTES + size
         return size
-
-    def extend(self, space: str, epoch: str, block: FrameBlock, data_bytes: int) -> None:
-        """The same for many, whose data has so many bytes."""
-        if len(block) < _WORTH_A_BLOCK:
-            for frame in block.frames():
-                self.append(space, epoch, frame)
-            return
-        run = self._runs[-1] if self._runs else None
-        if type(run) is _BlockRun and run.goes_on_with(space, epoch, block):
-            run.add(block)
-        else:
-            self._runs.append(_BlockRun(space, epoch, block))
-        self.count += len(block)
-        self.size += data_bytes + len(block) * (_ROW_BYTES + _frame_bytes(block, 0))
 
     @property
     def last_ts(self) -> int:
         return self._runs[-1].last_ts
 
     def encode(self, first_offset: int) -> pa.RecordBatch:
-        """Numbered from ``first_offset``."""
+        """Return the batch, with offsets that count up from ``first_offset``."""
         batches = []
         for run in self._runs:
             batches.append(run.encode(first_offset))
-            first_offset += len(run)
+            first_offset += run.count
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _frame_bytes(frame: Frame | FrameBlock, data_bytes: int) -> int:
-    """Of the detail and the data of a raw frame. One whose set no record is known to have made repeats it."""
-    if frame.readers is None or frame.readers_seq is not None:
-        return data_bytes
-    return data_bytes + sum(map(len, frame.readers)) + 3 * len(frame.readers)
+def parts_of(record: Record | FrameBlock, most: int) -> Sequence[Record | FrameBlock]:
+    """Return a record, or a block in parts of about ``most`` bytes if each of its frames repeats a reader set: the rows
+    of a few thousand frames with a large set are more than a column of Arrow can hold."""
+    if not isinstance(record, FrameBlock) or record.readers is None or record.readers_seq is not None:
+        return (record,)
+    readers = sum(map(len, record.readers)) + 3 * len(record.readers)
+    size = sum(map(len, record.data)) + len(record) * (_ROW_BYTES + readers)
+    step = max(1, len(record) * most // size)
+    return [
+        msgspec.structs.replace(
+            record, seq=record.seq + start, stream_seq=record.stream_seq + start, data=record.data[start : start + step]
+        )
+        for start in range(0, len(record), step)
+    ]
 
 
-def _frame_blocks(offset: int, run: _BlockRun) -> pa.RecordBatch:
-    first, count = run.first, run.count
+def _encode_frames(offset: int, run: _FrameRun) -> pa.RecordBatch:
+    """The hot path: most columns of a run are a slice of a cached constant, or count up."""
+    parts, sizes, count = run.parts, run.sizes, run.count
     text, integer = pa.string(), pa.int64()
-    no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
-    frame = _constant("frame", text, count)
-    detail = no_text
-    if first.readers is not None and first.readers_seq is None:
-        detail = pa.repeat(pa.scalar(frame_detail(first.readers), text), count)
+    none, frame = _constant(None, integer, count), _constant("frame", text, count)
     columns = [
         _numbers(offset, count),
         _constant(run.space, text, count),
-        _numbers(first.seq, count),
+        _counting_up([part.seq for part in parts], sizes, count),
         _constant(run.epoch, text, count),
-        pa.Array.from_buffers(_TYPES[_TS], count, [None, pa.py_buffer(b"".join(run.times))]),
+        pa.array(_spread([part.ts for part in parts], sizes, count), integer).view(_TYPES[_TS]),
         frame,
         frame,
-        _constant(first.sender, text, count),
-        no_text,
-        _constant(first.stream_id, text, count),
-        _numbers(first.stream_seq, count),
-        _constant(first.opcode, pa.int8(), count),
-        _constant(first.recipients, pa.int32(), count),
+        _column([part.sender for part in parts], sizes, count, text),
+        _constant(None, text, count),
+        _column([part.stream_id for part in parts], sizes, count, text),
+        _counting_up([part.stream_seq for part in parts], sizes, count),
+        _column([part.opcode for part in parts], sizes, count, pa.int8()),
+        _column([part.recipients for part in parts], sizes, count, pa.int32()),
         _constant("accepted", text, count),
-        no_integer,
-        no_integer,
-        no_integer,
-        _constant(first.format_id, text, count),
-        detail,
-        _joined(run),
-        no_integer if first.readers_seq is None else pa.repeat(pa.scalar(first.readers_seq, integer), count),
+        none,
+        none,
+        none,
+        _column([part.format_id for part in parts], sizes, count, text),
+        _column(_details(parts), sizes, count, text, cached=False),
+        pa.array(run.data, pa.binary()),
+        _column([part.readers_seq for part in parts], sizes, count, integer, cached=False),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _joined(run: _BlockRun) -> pa.Array:
-    """The data of all frames, one after another."""
-    lengths = pa.Array.from_buffers(pa.int32(), run.count + 1, [None, pa.py_buffer(run.lengths)])
-    ends = pc.cumulative_sum(lengths).buffers()[1]
-    return pa.Array.from_buffers(pa.binary(), run.count, [None, ends, pa.py_buffer(b"".join(run.data))])
+def _details(parts: list[Frame | FrameBlock]) -> list[str | None]:
+    """Return the details of raw frames: reader sets that no record in the journal is known to have made. The frames of
+    a stream share a set, which is encoded once."""
+    inline = {id(part.readers): part.readers for part in parts if part.readers_seq is None and part.readers is not None}
+    if not inline:
+        return [None] * len(parts)
+    encoded = {key: frame_detail(readers) for key, readers in inline.items()}
+    return [encoded.get(id(part.readers)) if part.readers_seq is None else None for part in parts]
+
+
+def _column(values: list[Any], sizes: list[int], count: int, type: pa.DataType, *, cached: bool = True) -> pa.Array:
+    """Return a column with one value for each part. If all are the same, that is a constant, which is cached unless it
+    will hardly come again."""
+    first = values[0]
+    if values.count(first) < len(values):
+        return pa.array(_spread(values, sizes, count), type)
+    return _constant(first, type, count) if cached or first is None else pa.repeat(pa.scalar(first, type), count)
+
+
+def _spread(values: list[Any], sizes: list[int], count: int) -> list[Any]:
+    """Repeat the value of each part for each of its frames."""
+    if len(values) == count:
+        return values
+    return list(itertools.chain.from_iterable(map(itertools.repeat, values, sizes)))
+
+
+def _counting_up(firsts: list[int], sizes: list[int], count: int) -> pa.Array:
+    """Return a column that counts up from the first number of each part."""
+    if len(firsts) == count:
+        return pa.array(firsts, pa.int64())
+    if firsts == list(itertools.accumulate(sizes[:-1], initial=firsts[0])):
+        return _numbers(firsts[0], count)
+    ranges = map(range, firsts, map(operator.add, firsts, sizes))
+    return pa.array(list(itertools.chain.from_iterable(ranges)), pa.int64())
 
 
 def _numbers(first: int, count: int) -> pa.Array:
-    """Counting up from the first."""
-    return pc.add(_counting(_at_least(count)).slice(0, count), first)
-
-
-def _raw_frames(offset: int, space: str, epoch: str, records: list[Any]) -> pa.RecordBatch:
-    """The hot path: a column is one comprehension, and a slice of a constant where it can be."""
-    count = len(records)
-    text, integer = pa.string(), pa.int64()
-    no_text, no_integer = _constant(None, text, count), _constant(None, integer, count)
-    frame = _constant("frame", text, count)
-    columns = [
-        pa.array(range(offset, offset + count), integer),
-        _constant(space, text, count),
-        pa.array([record.seq for record in records], integer),
-        _constant(epoch, text, count),
-        pa.array([record.ts for record in records], integer).view(_TYPES[_TS]),
-        frame,
-        frame,
-        _column([record.sender for record in records], text),
-        no_text,
-        _column([record.stream_id for record in records], text),
-        pa.array([record.stream_seq for record in records], integer),
-        _column([record.opcode for record in records], pa.int8()),
-        _column([record.recipients for record in records], pa.int32()),
-        _constant("accepted", text, count),
-        no_integer,
-        no_integer,
-        no_integer,
-        _column([record.format_id for record in records], text),
-        _details(records),
-        pa.array([record.data for record in records], pa.binary()),
-        _references([record.readers_seq for record in records]),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-def _column(values: list[Any], type: pa.DataType) -> pa.Array:
-    if values.count(values[0]) == len(values):
-        return _constant(values[0], type, len(values))
-    return pa.array(values, type)
-
-
-def _references(seqs: list[int | None]) -> pa.Array:
-    """Not :func:`_column`: what it keeps must be of use again."""
-    if seqs.count(None) == len(seqs):
-        return _constant(None, pa.int64(), len(seqs))
-    return pa.array(seqs, pa.int64())
-
-
-def _details(records: list[Any]) -> pa.Array:
-    """Of sets that no record in the journal is known to have made. Frames of a stream share one, so that each is
-    encoded once."""
-    text = pa.string()
-    readers = [record.readers if record.readers_seq is None else None for record in records]
-    if readers.count(readers[0]) == len(readers):
-        if readers[0] is None:
-            return _constant(None, text, len(readers))
-        return pa.repeat(pa.scalar(frame_detail(readers[0]), text), len(readers))
-    known = {each: frame_detail(each) if each is not None else None for each in set(readers)}
-    return pa.array([known[each] for each in readers], text)
+    """Return a column that counts up from ``first``. Arrow adds faster than Python, but a call of it takes a while."""
+    if count < 64:
+        return pa.array(range(first, first + count), pa.int64())
+    return pc.add(_counting(_cached_size(count)).slice(0, count), first)
 
 
 def _constant(value: str | int | None, type: pa.DataType, count: int) -> pa.Array:
-    size = _at_least(count)
+    size = _cached_size(count)
     if size * (len(value) if isinstance(value, str) else 8) > _KEPT_BYTES:
         return pa.repeat(pa.scalar(value, type), count)
     return _constants(value, type, size).slice(0, count)
@@ -296,22 +254,13 @@ def _counting(count: int) -> pa.Array:
     return pa.array(range(count), pa.int64())
 
 
-def _at_least(count: int) -> int:
-    """A size to make what is kept and of which slices are used: few sizes are kept."""
+def _cached_size(count: int) -> int:
+    """Return a power of two, so that only few sizes of cached columns are made and slices of them are used."""
     return max(1024, 1 << (count - 1).bit_length())
 
 
-def _mixed(offset: int, space: str, epoch: str, records: list[Record], details: list[str | None]) -> pa.RecordBatch:
-    rows = [
-        _row(offset + place, space, epoch, record, detail)
-        for place, (record, detail) in enumerate(zip(records, details, strict=True))
-    ]
-    columns = [pa.array(column, type) for column, type in zip(zip(*rows, strict=True), _TYPES, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
 def _row(offset: int, space: str, epoch: str, record: Record, detail: str | None) -> tuple[Any, ...]:
-    """One row in the order of the columns."""
+    """Return one row in the order of the columns."""
     if isinstance(record, Frame):
         return (
             *(offset, space, record.seq, epoch, record.ts, "frame", record.kind, record.sender, None),

@@ -1,7 +1,7 @@
-"""The columns of the journal, what they say of each record, and how rows become records again.
+"""The columns of the journal, what they contain for each record, and how rows become records again.
 
-Everything that people query is a column. What remains of a control record is JSON in ``detail``;
-``data`` holds the bytes that flowed: the data of a frame, or a whole envelope.
+Everything that people query is a column. The rest of a control record is JSON in ``detail``; ``data`` holds the bytes
+of a frame or a whole envelope.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from mewstream.journal.interface import Entry
 from mewstream.protocol import kinds
 from mewstream.protocol.records import (
     AnyRecord,
@@ -55,17 +56,17 @@ SCHEMA = pa.schema(
         pa.field("epoch", pa.string(), nullable=False),  # the run of the gateway that wrote it
         pa.field("ts", pa.timestamp("us", "UTC"), nullable=False),
         pa.field("record", pa.string(), nullable=False),  # what happened: frame, joined, write-granted, ...
-        pa.field("kind", pa.string()),  # the kind of the message that it was, or that told of it
-        pa.field("sender", pa.string()),  # who caused it
-        pa.field("participant", pa.string()),  # whom it concerns, where that is another
+        pa.field("kind", pa.string()),  # the kind of the message that was recorded, or that announced it
+        pa.field("sender", pa.string()),  # the participant that caused it
+        pa.field("participant", pa.string()),  # the participant that it concerns, if that is another
         pa.field("stream_id", pa.string()),
         pa.field("stream_seq", pa.int64()),  # gap-free in the stream, frames only
         pa.field("opcode", pa.int8()),  # 1 text, 2 binary
-        pa.field("recipients", pa.int32()),  # how many were connected and addressed
+        pa.field("recipients", pa.int32()),  # how many participants were connected and addressed
         pa.field("outcome", pa.string(), nullable=False),  # accepted, or the code of the refusal
         pa.field("cause_seq", pa.int64()),
         pa.field("sequence", pa.int64()),  # the writer's own number in stream/data
-        pa.field("gap", pa.int64()),  # how many of those were skipped before it
+        pa.field("gap", pa.int64()),  # how many of those numbers were skipped before it
         pa.field("format_id", pa.string()),
         pa.field("detail", pa.string()),
         pa.field("data", pa.binary()),
@@ -75,24 +76,13 @@ SCHEMA = pa.schema(
 )
 
 _TS = SCHEMA.get_field_index("ts")
-#: So much of a batch becomes Python objects at a time, whichever comes first.
+#: At most this much of a batch is decoded to Python objects at a time.
 _DECODED_ROWS = 1024
 _DECODED_BYTES = 4 << 20
 
 
-class Entry(NamedTuple):
-    """A record with its place in the journal."""
-
-    offset: int
-    space: str
-    epoch: str
-    record: Record
-    size: int = 0
-    """Bytes of its detail and its data."""
-
-
 class UnknownRecord(Record, tag="unknown"):
-    """A record of a newer version: kept, shown and passed on, and without effect on the state."""
+    """A record of a newer version, or a tombstone. It is kept and shown, and has no effect on the state."""
 
     name: str
     detail: str | None = None
@@ -116,7 +106,7 @@ _decode_record = msgspec.json.Decoder(AnyRecord).decode
 
 
 class Described(NamedTuple):
-    """What the columns say of a control record."""
+    """The columns of a control record."""
 
     kind: str | None = None
     sender: str | None = None
@@ -155,14 +145,14 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
 
 
 def describe(record: Record) -> Described:
-    """What the columns say of any record but frames."""
+    """Return the columns of any record but a frame."""
     if isinstance(record, EnvelopeAccepted):
         return Described(record.kind, record.sender, None, record.stream_id)
     return _DESCRIBE[type(record)](record)
 
 
 def detail_of(record: Record) -> str | None:
-    """What the columns do not say of a record, as JSON."""
+    """Return the fields of a record that have no column, as JSON."""
     if isinstance(record, Frame):
         readers = record.readers if record.readers_seq is None else None
         return None if record.id is None and readers is None else frame_detail(readers, record.id, record.digest)
@@ -179,12 +169,12 @@ def name_of(record: Record) -> str:
     return str(type(record).__struct_config__.tag)
 
 
-# -- and back -------------------------------------------------------------------------------------
+# -- from rows to records -------------------------------------------------------------------------
 
 
 def schema_in(header: bytes) -> pa.Schema:
-    """The columns of a segment, as its first bytes say: ours, or the first of ours in one of an older version. Raises
-    :class:`ValueError` that says what else they are."""
+    """Return the columns of a segment from its first bytes: all of ours, or fewer in a segment of an older version.
+    Raises :class:`ValueError` for any other schema."""
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(header))
         version = int((schema.metadata or {}).get(_VERSION, b"0"))
@@ -198,7 +188,7 @@ def schema_in(header: bytes) -> pa.Schema:
 
 
 def conform(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with all columns: those that an older version did not have are null."""
+    """Return the rows with all columns: those that an older version did not have are null."""
     if rows.num_columns == len(SCHEMA):
         return rows
     missing = [pa.nulls(rows.num_rows, each.type) for each in list(SCHEMA)[rows.num_columns :]]
@@ -206,7 +196,7 @@ def conform(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def decode(batch: pa.RecordBatch) -> Iterator[Entry]:
-    """The records of a batch, as they were; frames without their readers, where the row only refers to them."""
+    """Yield the records of a batch. A frame that only refers to its reader set does not have the readers."""
     batch = batch.set_column(_TS, "ts", batch.column(_TS).cast(pa.int64()))
     step = max(1, min(_DECODED_ROWS, batch.num_rows * _DECODED_BYTES // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, step):

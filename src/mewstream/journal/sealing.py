@@ -1,4 +1,4 @@
-"""Segments written again: in large compressed batches when they are full, and without a space that is erased."""
+"""Rewriting segments: in large compressed batches when they are full, and without a space that is erased."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mewstream.journal.segments import (
 )
 
 _LOCAL = fs.LocalFileSystem()
-#: A sealed batch ends at whichever comes first: who reads a page of the past reads at least one of them.
+#: A sealed batch ends at whichever comes first. A page of history costs the reading of at least one batch.
 SEALED_BATCH_ROWS = 16_384
 SEALED_BATCH_BYTES = 8 << 20
 
@@ -35,8 +35,8 @@ def write_again(
     name: SegmentName,
     change: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows,
 ) -> None:
-    """Write the rows of a segment under another name, in large compressed batches. ``change`` may
-    replace rows, and must keep their number, offsets, numbers and times. The new index comes last."""
+    """Write the rows of a segment under another name, in large compressed batches. ``change`` may replace rows but must
+    keep their count, offsets, seqs and times. The new index is written last."""
     directory = Path(segment.directory)
     entries: list[BatchEntry] = []
     spaces = SegmentSpaces()
@@ -61,7 +61,7 @@ def write_again(
 
 
 def remove_segment(files: Files, segment: Segment) -> None:
-    """The index goes first: data without an index was never committed."""
+    """Remove the files of a segment, the index first: data without an index does not count."""
     directory = Path(segment.directory)
     files.remove(directory / segment.name.index_file)
     files.remove(directory / segment.name.data_file)
@@ -78,7 +78,7 @@ def _batches_of(segment: Segment) -> Iterator[pa.RecordBatch]:
 
 
 def _large_batches(segment: Segment) -> Iterator[pa.RecordBatch]:
-    """The rows of a segment in batches of many."""
+    """Yield the rows of a segment in large batches."""
     for some in gathered(_batches_of(segment), most_rows=SEALED_BATCH_ROWS, most_bytes=SEALED_BATCH_BYTES):
         yield pa.concat_batches(some)
 
@@ -91,7 +91,7 @@ def spaces_in(segment: Segment) -> SegmentSpaces:
 
 
 def compressed(rows: pa.RecordBatch) -> memoryview:
-    """The IPC message of one compressed batch, without the schema that a stream puts before it."""
+    """Return the IPC message of one compressed batch, without the schema that precedes it in a stream."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     writer = pa.ipc.new_stream(sink, SCHEMA, options=options)

@@ -1,10 +1,9 @@
-"""Segments: Arrow IPC streams on disk, each with a sidecar index.
+"""Segments: Arrow IPC streams on disk, each with an index beside it.
 
-A segment is named after its first offset. While it is written it is ``N.arrow`` with ``N.index``;
-sealed, it is rewritten with large compressed batches as ``N.sealed.arrow`` with
-``N.sealed.index``. The index is what makes a batch count: bytes without an entry were never
-committed. Each entry carries the checksum of its batch and one of its own. The schema at the beginning of a
-segment says which columns its batches have: those of its version.
+A segment is named after its first offset. While it is written it is ``N.arrow`` with ``N.index``. When it is full it is
+sealed: rewritten with large compressed batches as ``N.sealed.arrow`` with ``N.sealed.index``. A batch is committed by
+its entry in the index; bytes without an entry do not count. An entry carries the checksum of its batch and one of its
+own. The schema at the beginning of a segment says which columns its batches have: those of the version that wrote it.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _CHECK = struct.Struct(">I")
 ENTRY_BYTES = _ENTRY.size + _CHECK.size
 
 HEADER = SCHEMA.serialize().to_pybytes()
-"""What every segment that is written now begins with."""
+"""The first bytes of every segment that this version writes."""
 
-#: A header is smaller, whatever version of Arrow wrote it.
+#: Every header is smaller, whichever version of Arrow wrote it.
 _MAX_HEADER_BYTES = 1 << 20
 
 
 class BatchEntry(NamedTuple):
-    """Where a batch is, what it holds, and its checksum."""
+    """The place of a batch in its segment, its offsets, and its checksum."""
 
     position: int
     length: int
@@ -68,11 +67,11 @@ class SegmentName(NamedTuple):
 
 
 class Flaw(NamedTuple):
-    """What is wrong with an index."""
+    """Why an index ends too early."""
 
     what: str
     is_torn: bool = False
-    """It ends in half an entry."""
+    """It ends in an incomplete entry."""
     is_missing: bool = False
 
 
@@ -80,7 +79,7 @@ NO_INDEX = Flaw("the index of this segment is missing", is_missing=True)
 
 
 class Segment(NamedTuple):
-    """A segment as its index describes it. ``flaw`` says where the index ends too early."""
+    """A segment as its index describes it, up to the ``flaw`` of the index if it has one."""
 
     directory: str
     name: SegmentName
@@ -93,13 +92,22 @@ class Segment(NamedTuple):
 
     @property
     def is_torn(self) -> bool:
-        """Its index ends in half an entry, which was never committed: in the last segment no damage."""
+        """Whether the index ends in an incomplete entry. In the last segment that is not damage: its batch was never
+        committed."""
         return self.flaw is not None and self.flaw.is_torn
 
     def damage(self) -> CorruptJournal:
-        """What to raise for the flaw of its index."""
+        """Return the exception for the flaw of the index."""
         assert self.flaw is not None
         return CorruptJournal(self.data_path, self.next_offset, self.flaw.what)
+
+    def damage_before(self, expected: int) -> CorruptJournal:
+        """Return the exception for a segment that does not begin at the expected offset."""
+        first = self.name.first_offset
+        what = f"records {expected} to {first - 1} are missing"
+        if first < expected:
+            what = "this segment repeats records of the one before it"
+        return CorruptJournal(self.data_path, expected, what)
 
     @property
     def next_offset(self) -> int:
@@ -115,12 +123,12 @@ class Segment(NamedTuple):
 
 
 def parse_index(data: bytes, number: int = 0) -> tuple[list[BatchEntry], Flaw | None]:
-    """The entries of an index up to the first that cannot be right, and what was wrong with that. ``number`` is that of
-    the first entry, where these are not all."""
+    """Return the entries of an index up to the first that is wrong, and what is wrong with that. ``number`` is the
+    number of the first entry, if ``data`` is not the whole index."""
     entries: list[BatchEntry] = []
     for start in range(0, len(data), ENTRY_BYTES):
         piece = data[start : start + ENTRY_BYTES]
-        # A disk that lost power may have the end of a file and not what came before it.
+        # After a loss of power, a file may have its full length and zeros at the end.
         which = f"entry {number + len(entries)} of the index"
         if len(piece) < ENTRY_BYTES or not any(piece):
             return entries, Flaw(f"{which} is cut short", is_torn=True)
@@ -138,7 +146,7 @@ def parse_index(data: bytes, number: int = 0) -> tuple[list[BatchEntry], Flaw | 
 
 
 def read_segment(filesystem: fs.FileSystem, directory: str, name: SegmentName) -> Segment:
-    """One segment, as its index describes it."""
+    """Read the index of a segment. A missing index is a flaw of the result."""
     try:
         data = read_file(filesystem, f"{directory}/{name.index_file}")
     except FileNotFoundError:
@@ -155,23 +163,23 @@ def read_file(filesystem: fs.FileSystem, path: str) -> bytes:
     return data
 
 
-# -- what is in them ------------------------------------------------------------------------------
+# -- the data of segments -------------------------------------------------------------------------
 
 
 class Source(Protocol):
-    """The data of a segment: a file, or a part of it that has the bytes that are asked for."""
+    """The data of a segment: a file, or enough of one to read a batch."""
 
     def read_at(self, length: int, position: int) -> bytes | pa.Buffer: ...
 
 
-#: On far storage each request takes its time, and the tail is opened again and again.
+#: Schemas are cached, because the tail is opened again and again and each request to remote storage takes time.
 _schemas: dict[tuple[str, int], pa.Schema] = {}
 _MAX_SCHEMAS = 1024
 
 
 def schema_of(source: Source, segment: Segment, first: BatchEntry) -> pa.Schema:
-    """The columns of a segment. ``first`` is its first batch, before which they are written."""
-    # A segment that was written again under its name has another header, or the same columns.
+    """Return the columns of a segment. ``first`` is its first batch; the schema stands before it."""
+    # If a segment was rewritten under the same name, its header has another size or the same columns.
     key = (segment.data_path, first.position)
     schema = _schemas.get(key)
     if schema is None:
@@ -188,8 +196,8 @@ def schema_of(source: Source, segment: Segment, first: BatchEntry) -> pa.Schema:
 def read_batch(
     source: Source, segment: Segment, entry: BatchEntry, schema: pa.Schema, columns: Sequence[int] | None = None
 ) -> pa.RecordBatch:
-    """One batch, checked, with all columns or only these (by number). Raises :class:`CorruptJournal` with segment and
-    offset; never returns a record that was not written."""
+    """Read one batch and check it, with all columns or only those with these numbers. Raises :class:`CorruptJournal` if
+    it is not exactly what was written."""
     data = source.read_at(entry.length, entry.position)
     if len(data) < entry.length:
         raise CorruptJournal(segment.data_path, entry.first_offset, "the file ends inside this batch")

@@ -1,4 +1,4 @@
-"""What an operator can set for the journal."""
+"""The settings of the journal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class JournalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     durability: Durability = "flush"
     flush_interval: float = 0.01
-    """Seconds for which frames may wait to be written together."""
+    """Seconds for which records may wait to be written together."""
     flush_bytes: int = 1 << 20
-    """They are written earlier when so many bytes wait."""
+    """Records are written earlier when this many bytes wait."""
     partitions: int = 4
-    """Only when a journal is made; afterwards it has what it has."""
+    """Used when a journal is created; afterwards the number of partitions cannot change."""
     segment_bytes: int = 64 << 20
     snapshot_every: int = 100_000
-    """Records of a partition after which its state is written down, to make the next start short."""
+    """Number of records of a partition between two snapshots of its state, which keep the next start short."""
     retention: Retention = Retention()

@@ -1,7 +1,7 @@
-"""Is a journal sound? Everything is read and compared; a problem does not end the search.
+"""Verifying a journal: everything is read and compared, and all problems are reported.
 
-A gateway may be writing meanwhile: what a crash or a running gateway leaves on purpose (a tail that
-is not committed, a segment in both of its forms) is a note, not a problem.
+A gateway may be writing meanwhile. What a crash or a running gateway leaves behind without harm (an uncommitted tail, a
+segment in both of its forms) is a note, not a problem.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pyarrow import fs
 from mewstream.journal.erase import ERASING_FILE, begun_erase
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.identity import IDENTITY_FILE, Identity
+from mewstream.journal.interface import Entry
 from mewstream.journal.listing import list_once, list_segments, open_segment
-from mewstream.journal.local import read_snapshot, snapshot_files
+from mewstream.journal.local import newest_snapshot, read_snapshot, snapshot_files
 from mewstream.journal.positions import SegmentSpaces
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce, changes_in
 from mewstream.journal.retention import consumers
-from mewstream.journal.schema import Entry
 from mewstream.journal.segments import BatchEntry, Segment, SegmentName, parse_index, read_batch, schema_of
 
 _LOCAL = fs.LocalFileSystem()
@@ -35,8 +35,7 @@ _SNAPSHOT_OFFSET = re.compile(r"snapshot-(\d{20})\.json\Z")
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, and where, as far as that is known. ``is_note``: it is worth telling
-    and does no harm."""
+    """One thing that is wrong, and where, as far as that is known. A note is worth reporting and does no harm."""
 
     what: str
     file: str | None = None
@@ -56,8 +55,8 @@ class Problem(NamedTuple):
         return ": ".join([*place, self.what])
 
 
-class Position(NamedTuple):
-    """How far a space has come."""
+class LastRecord(NamedTuple):
+    """The last record of a space so far."""
 
     seq: int
     ts: int
@@ -68,11 +67,11 @@ class _Snapshot(NamedTuple):
     file: str
     offset: int
     spaces: dict[str, tuple[int, int]]
-    """For each space the seq and the time of its last record."""
+    """The seq and the time of the last record of each space."""
 
 
 class Verification:
-    """One look at a whole journal. ``advance`` is told of bytes that were read, of ``total_bytes``."""
+    """Verifies a whole journal once. ``advance`` is called with the bytes that were read, out of ``total_bytes``."""
 
     def __init__(self, root: Path, *, advance: Callable[[int], None] = lambda size: None) -> None:
         self._root = root
@@ -80,14 +79,14 @@ class Verification:
         self._advance = advance
         self.journal = ""
         self.partitions = self.segments = self.records = self.erased = self.snapshots = 0
-        self.spaces: dict[str, Position] = {}
+        self.spaces: dict[str, LastRecord] = {}
 
     @property
     def total_bytes(self) -> int:
         return sum(file.stat().st_size for file in self._root.glob("p*/*.arrow"))
 
     def run(self) -> Iterator[Problem]:
-        """Every problem, as it is found. Raises :class:`JournalError` where there is no journal."""
+        """Yield every problem as it is found. Raises :class:`JournalError` if there is no journal."""
         present = {int(match[1]) for each in self._root.glob("p*") if (match := _PARTITION.match(each.name))}
         identity: Identity | None = None
         try:
@@ -111,7 +110,7 @@ class Verification:
     def _partition(self, number: int, identity: Identity | None) -> Iterator[Problem]:
         directory = self._root / f"p{number}"
         snapshots: list[_Snapshot] = []
-        # Before the segments: none of these can then be ahead of them.
+        # Before the segments, so that no snapshot can be ahead of them.
         for item in self._read_snapshots(number, identity):
             if isinstance(item, Problem):
                 yield item
@@ -126,7 +125,7 @@ class Verification:
 
         segments = list_segments(_LOCAL, str(directory), begins_at)
         yield from self._left_from_pruning(number, directory)
-        yield from _steady_strays(directory)
+        yield from _lasting_strays(directory)
         if not segments:
             yield Problem("every segment is missing", str(directory), pruned)
             return
@@ -135,7 +134,7 @@ class Verification:
             try:
                 sets = SetsInForce.parse((directory / SetsInForce.file_name(pruned)).read_bytes())
             except FileNotFoundError:
-                pass  # an older version has pruned it, or it is pruned further just now
+                pass  # an older version pruned it, or it is being pruned again
             except (OSError, ValueError) as flaw:
                 yield Problem(str(flaw), str(directory / SetsInForce.file_name(pruned)))
         walk = _Walk(self, number, pruned, snapshots, sets)
@@ -185,7 +184,7 @@ class Verification:
             try:
                 offset, states = read_snapshot(file, identity.id if identity is not None else "")
             except FileNotFoundError:
-                continue  # an older one, removed meanwhile
+                continue  # an older snapshot that was removed meanwhile
             except (OSError, ValueError) as flaw:
                 if identity is not None:
                     yield Problem(str(flaw), str(file))
@@ -221,7 +220,7 @@ class Verification:
 
 
 class _Walk:
-    """Through the rows of one partition, from batch to batch."""
+    """Verifies the rows of one partition, batch by batch."""
 
     def __init__(
         self, whole: Verification, number: int, pruned: int, snapshots: list[_Snapshot], sets: SetsInForce
@@ -230,18 +229,18 @@ class _Walk:
         self._number = number
         self._pruned = pruned
         self._snapshots = sorted((each for each in snapshots if each.offset >= pruned), key=lambda each: each.offset)
-        self._positions: dict[str, Position] = {}
+        self._last: dict[str, LastRecord] = {}
         self._sets = sets
         self.has_holes = False
-        """Something could not be read: what follows cannot be compared with everything before it."""
+        """Whether something could not be read, so that what follows cannot be compared with all that was before."""
 
     def segment(self, segment: Segment, *, is_last: bool) -> Iterator[Problem]:
         opened = open_segment(_LOCAL, segment)
         if opened is None:
             self.has_holes = True
             if self._whole.was_pruned(self._number, segment):
-                # What follows is the beginning now.
-                self._positions.clear()
+                # The partition begins after this segment now.
+                self._last.clear()
                 self._pruned = max(self._pruned, segment.next_offset)
             else:
                 yield Problem("is missing, its index is there", segment.data_path, segment.name.first_offset)
@@ -266,7 +265,7 @@ class _Walk:
             yield from _compare_spaces(segment, spaces)
             surplus = source.size() - segment.committed_bytes if segment.batches else 0
             if surplus > 0 and segment.flaw is None:
-                # It has grown meanwhile, or its tail is torn; or a failed write has left something.
+                # The segment has grown meanwhile, its tail is torn, or a failed write has left something.
                 what = f"{surplus} bytes after the last committed batch"
                 yield Problem(what, segment.data_path, segment.next_offset, is_note=not segment.name.sealed)
 
@@ -304,7 +303,7 @@ class _Walk:
         yield from self._references(segment, rows)
 
     def _references(self, segment: Segment, rows: pa.RecordBatch) -> Iterator[Problem]:
-        """A frame must name the record that made the reader set of its stream at that place."""
+        """Check that each frame names the record that made the reader set in force at its place."""
         frames = rows.filter(pc.is_valid(rows.column("readers_seq")))
         frames = frames.select(["offset", "space", "seq", "stream_id", "readers_seq"]).to_pylist()
         changes = changes_in(rows)
@@ -319,7 +318,7 @@ class _Walk:
                 yield Problem(what, segment.data_path, item["offset"], item["space"], item["seq"])
 
     def _row(self, space: str, seq: int, ts: int, epoch: str) -> Iterator[str]:
-        before = self._positions.get(space)
+        before = self._last.get(space)
         journal, _, rest = epoch.partition("-")
         digits = rest.partition("-")[0]
         run = int(digits) if digits.isdecimal() else 0
@@ -339,13 +338,13 @@ class _Walk:
                 yield f"written by run {run} of the gateway, after run {before.run}"
         if self._whole.journal and journal != self._whole.journal[:8] and (before is None or run != before.run):
             yield f"written under epoch {epoch}, which is of another journal"
-        self._positions[space] = self._whole.spaces[space] = Position(seq, ts, run)
+        self._last[space] = self._whole.spaces[space] = LastRecord(seq, ts, run)
 
     def compare_snapshots(self, offset: int) -> Iterator[Problem]:
-        """Those that were taken before ``offset`` must say what the log said there."""
+        """Compare the snapshots up to ``offset`` with the log at their offsets."""
         while self._snapshots and self._snapshots[0].offset <= offset:
             snapshot = self._snapshots.pop(0)
-            for space, position in self._positions.items():
+            for space, position in self._last.items():
                 seq, ts = snapshot.spaces.get(space, (0, 0))
                 if seq < position.seq or (seq > position.seq and not self.has_holes):
                     what = f"holds the space at seq {seq}, the log is at {position.seq} there"
@@ -354,7 +353,7 @@ class _Walk:
                     what = "holds another time for this seq than the log"
                     yield Problem(what, snapshot.file, snapshot.offset, space, seq)
             if not self._pruned and not self.has_holes:
-                for space in snapshot.spaces.keys() - self._positions.keys():
+                for space in snapshot.spaces.keys() - self._last.keys():
                     yield Problem("holds a space that the log does not know", snapshot.file, snapshot.offset, space)
 
 
@@ -363,7 +362,7 @@ def _offset_of(item: Entry | dict[str, Any]) -> int:
 
 
 def _compare_spaces(segment: Segment, spaces: SegmentSpaces) -> Iterator[Problem]:
-    """What a sealed segment says of its spaces is only a help, but a wrong one leads to nowhere."""
+    """Check the index by space of a sealed segment. It only saves time, but a wrong one would hide records."""
     if not segment.name.sealed:
         return
     path = Path(segment.directory) / segment.name.spaces_file
@@ -379,8 +378,8 @@ def _compare_spaces(segment: Segment, spaces: SegmentSpaces) -> Iterator[Problem
         yield Problem("does not say what the segment holds", str(path), segment.name.first_offset)
 
 
-def _steady_strays(directory: Path) -> list[Problem]:
-    """Problems that are there at a second look too: a segment may be sealed or pruned while we look."""
+def _lasting_strays(directory: Path) -> list[Problem]:
+    """Return the problems that do not go away by themselves: a segment may be sealed or pruned meanwhile."""
     for pause in (0.0, 0.01, 0.05):
         time.sleep(pause)
         found = list(_strays(directory))
@@ -390,7 +389,7 @@ def _steady_strays(directory: Path) -> list[Problem]:
 
 
 def _strays(directory: Path) -> Iterator[Problem]:
-    """Files of segments that do not count, and why."""
+    """Yield the files of segments that do not count, and why."""
     files: dict[tuple[int, bool], set[str]] = {}
     for each in directory.iterdir() if directory.is_dir() else ():
         if match := _SEGMENT_FILE.match(each.name):
@@ -412,7 +411,7 @@ def _strays(directory: Path) -> Iterator[Problem]:
 
 
 def _both_forms(directory: Path, first: int, path: str) -> Iterator[Problem]:
-    """A crash fell between sealing a segment and removing what it was made from."""
+    """Check a segment that exists in both forms: a crash came after it was sealed and before the other was removed."""
     ends = []
     for sealed in (False, True):
         try:
@@ -429,17 +428,9 @@ def _both_forms(directory: Path, first: int, path: str) -> Iterator[Problem]:
 
 
 def sound_snapshots(root: Path, identity: Identity) -> dict[int, int]:
-    """For each partition the offset of the newest snapshot that a start could use; 0 where there is none."""
+    """Return the offset of the newest snapshot of each partition that a start could use, or 0."""
     reader = JournalReader(root)
-    found: dict[int, int] = {}
-    for number in range(identity.partitions):
-        end = reader.next_offset(number)
-        found[number] = 0
-        for file in snapshot_files(root / f"p{number}"):
-            try:
-                offset, _ = read_snapshot(file, identity.id)
-            except (OSError, ValueError):
-                continue
-            if found[number] < offset <= end:
-                found[number] = offset
-    return found
+    return {
+        number: newest_snapshot(root / f"p{number}", identity.id, reader.next_offset(number))
+        for number in range(identity.partitions)
+    }

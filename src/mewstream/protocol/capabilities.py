@@ -42,14 +42,23 @@ class _Decision(NamedTuple):
 _DENIED: Final = _Decision(False, False, (), (), True)
 
 
+class MalformedPattern(ValidationFailed):
+    """A pattern that cannot be compiled. ``pattern`` is an excerpt of it, ``reason`` what is wrong."""
+
+    def __init__(self, name: str, pattern: object, reason: str) -> None:
+        self.pattern = reprlib.repr(pattern)
+        self.reason = reason
+        super().__init__(f"{name} ({self.pattern}): {reason}")
+
+
 def _compile_one(pattern: Any, name: str, budget: Budget) -> Pattern:
     try:
         return Pattern(pattern, budget)
     except Malformed as error:
-        raise ValidationFailed(f"{name} ({reprlib.repr(pattern)}): {error}") from None
+        raise MalformedPattern(name, pattern, str(error)) from None
     except Undecidable:
         reason = f"the list is too large; expected {MAX_NODES} values, large expressions counted manifold"
-        raise ValidationFailed(f"{name} ({reprlib.repr(pattern)}): {reason}") from None
+        raise MalformedPattern(name, pattern, reason) from None
 
 
 class Capabilities:
@@ -153,14 +162,13 @@ class Capabilities:
             held.includes(granted, budget) for held in self._patterns if not held.denies
         )
 
-    def taking(self, held: Capabilities, places: range) -> set[int]:
-        """Which of the patterns at these places of another list a revoke of these patterns takes away: every one that
+    def taking(self, held: Capabilities) -> set[int]:
+        """The places in another list of the patterns that a revoke of these patterns takes away: every one that
         allows nothing beyond one of these. Raises :exc:`ValidationFailed` where that is too much to compare."""
         budget = Budget(MAX_STEPS)
         taken = set()
         try:
-            for place in places:
-                granted = held._patterns[place]
+            for place, granted in enumerate(held._patterns):
                 for pattern in self._patterns:
                     budget.spend()
                     if not pattern.denies and pattern.includes(granted, budget):

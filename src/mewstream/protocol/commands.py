@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -46,13 +47,20 @@ class Send(msgspec.Struct, frozen=True):
     envelope: Envelope
 
 
-class SendFrame(msgspec.Struct, frozen=True):
-    """A raw frame from an identified participant; ``opcode`` 1 is text, 2 is binary."""
+class SendFrames(msgspec.Struct, frozen=True):
+    """Raw frames from an identified participant that arrived together, all for one stream.
+
+    ``stream`` is its id or alias; ``opcode`` 1 is text, 2 is binary."""
 
     sender: str
     stream: str
-    data: bytes
+    data: Sequence[bytes]
     opcode: int
+
+
+def SendFrame(sender: str, stream: str, data: bytes, opcode: int) -> SendFrames:
+    """One raw frame: a block of one."""
+    return SendFrames(sender, stream, [data], opcode)
 
 
 class Refuse(msgspec.Struct, frozen=True):
@@ -94,4 +102,4 @@ class Tick(msgspec.Struct, frozen=True):
     """Time has come for what is due first; see ``SpaceState.next_deadline``."""
 
 
-Command = Start | Join | Disconnect | Suspend | Send | SendFrame | Refuse | ReportDrop | ClockJump | Tick
+Command = Start | Join | Disconnect | Suspend | Send | SendFrames | Refuse | ReportDrop | ClockJump | Tick

@@ -1,4 +1,4 @@
-"""``decide``: from a state, a time and a command to records. It changes nothing.
+"""``decide``: which records follow from a command, given a state and a time. It changes nothing.
 
 Rules about who is in the space are here; those about streams in :mod:`stream_rules` and
 :mod:`right_rules`, those about what flows through them in :mod:`frame_rules`, those about proposals in
@@ -29,7 +29,7 @@ from mewstream.protocol.errors import (
     ValidationFailed,
 )
 from mewstream.protocol.fold import GATEWAY_IDS
-from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frame
+from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frames
 from mewstream.protocol.identifiers import describe, flaw_in_participant_id, required_id
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.policy import Limits
@@ -39,6 +39,7 @@ from mewstream.protocol.records import (
     CapabilitiesRevoked,
     ClockJumped,
     EnvelopeAccepted,
+    FrameBlock,
     FramesDropped,
     Invited,
     Joined,
@@ -64,12 +65,13 @@ from mewstream.protocol.stream_rules import STREAM_RULES, capability_violation, 
 from mewstream.protocol.times import SECOND
 
 MAX_PAUSE_SECONDS = 7 * 86_400
-#: Bytes of a payload. A smaller one is decoded in no time, so that its flaws can be told before anything else.
+#: Bytes of a payload above which rights are checked before it is decoded. A smaller one takes no time to decode, so
+#: that its sender can be told of flaws in it first.
 LARGE_PAYLOAD = 16 << 10
 
 
 class Repetition(msgspec.Struct, frozen=True):
-    """An envelope id came again: nothing happens, and its sender is answered as before.
+    """An envelope id came a second time: nothing happens, and its sender is answered as before.
 
     ``answer.records`` are what answered it; where there are none, the envelope was relayed and
     its sender gets its echo again.
@@ -81,23 +83,34 @@ class Repetition(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    records: list[Record]
+    """What follows from a command."""
+
+    written: Sequence[Record | FrameBlock]
+    """In the order of the log. Raw frames are a block here."""
     repetition: Repetition | None = None
     is_recorded: bool = True
-    """False: what it says was told to the sender, and only counted; or nothing can be recorded at the moment."""
+    """False where a refusal was only counted, because there were many or because the journal cannot be written."""
+    undecided: Sequence[bytes] = ()
+    """Frames of the command that can be judged only after ``written`` has been applied."""
+
+    @property
+    def records(self) -> list[Record]:
+        """The same as ``written``, with a record for each frame."""
+        return [
+            record for each in self.written for record in (each.frames() if isinstance(each, FrameBlock) else (each,))
+        ]
 
 
 def decide(state: SpaceState, now: int, command: commands.Command) -> Decision:
     """What follows from a command. A peer's mistake is an outcome (``Refused``), not an exception."""
-    match command:
-        case commands.SendFrame():
-            return Decision(decide_frame(state, now, command.sender, command.stream, command.data, command.opcode))
-        case commands.Send():
-            return _send(state, now, command.sender, command.envelope)
-        case _:
-            ledger = Ledger(state, now)
-            _happen(ledger, command)
-            return Decision(ledger.records)
+    if isinstance(command, commands.Send):
+        return _send(state, now, command.sender, command.envelope)
+    ledger = Ledger(state, now)
+    if isinstance(command, commands.SendFrames):
+        undecided = decide_frames(ledger, command.sender, command.stream, command.data, command.opcode)
+        return Decision(ledger.records, undecided=undecided)
+    _happen(ledger, command)
+    return Decision(ledger.records)
 
 
 def _happen(ledger: Ledger, command: commands.Command) -> None:
@@ -143,7 +156,7 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
             _tick(ledger)
 
 
-# -- who is here ----------------------------------------------------------------------------------
+# -- participants ---------------------------------------------------------------------------------
 
 
 def _join(ledger: Ledger, command: commands.Join) -> None:
@@ -181,7 +194,7 @@ def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> N
 
 
 def _jump(ledger: Ledger, command: commands.ClockJump) -> None:
-    """A pause that is not over lasts as long as was said. Its new end is recorded, so that later readers see it."""
+    """A pause that is not over still lasts as long as was asked for. Its new end is recorded for later readers."""
     jumped = ledger.write(ClockJumped, **msgspec.structs.asdict(command))
     if command.shift:
         for participant, pause in ledger.state.paused.items():
@@ -197,7 +210,7 @@ def _jump(ledger: Ledger, command: commands.ClockJump) -> None:
 
 
 def _tick(ledger: Ledger) -> None:
-    """One thing that is due, the earliest. More may be due: ask again after applying."""
+    """Carry out the earliest deadline that has passed. More may have: call again after applying the records."""
     state = ledger.state
     earliest = state.timers.earliest()
     if earliest is None or earliest[0] > ledger.now:
@@ -230,7 +243,7 @@ def _send(state: SpaceState, now: int, sender: str, envelope: Envelope) -> Decis
         rule = _RULES.get(envelope.kind, _relay)
         rule(ledger, sender, envelope)
     except PeerError as flaw:
-        # Whatever was written so far is dropped: nothing is accepted half.
+        # Records that were written so far are dropped: nothing is accepted in part.
         ledger = Ledger(state, now)
         write_refusal(
             ledger,
@@ -247,7 +260,7 @@ def _send(state: SpaceState, now: int, sender: str, envelope: Envelope) -> Decis
 
 
 def _check_id_is_free(state: SpaceState, sender: str, id: str) -> None:
-    """Others find a message by its id, so no two participants have messages of the same one."""
+    """Participants refer to messages by id, so no two participants may use the same one."""
     if id.startswith(GATEWAY_IDS):
         raise InvalidRequest(f"ids that begin with {GATEWAY_IDS} are those of the gateway: use another id")
     for known in (state.used_ids, state.proposals.proposers):
@@ -256,7 +269,7 @@ def _check_id_is_free(state: SpaceState, sender: str, id: str) -> None:
 
 
 def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """What holds for every kind: shape, reserved kinds, identity, a pause, a shutdown."""
+    """Checks that are the same for every kind: shape, reserved kinds, identity, pause, shutdown."""
     kind = envelope.kind
     if envelope.sender is not None and envelope.sender != sender:
         raise Unauthorized(
@@ -283,7 +296,7 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _check_large(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """A large payload is not decoded for somebody who may not send it, whatever is in it."""
+    """Refuse a large payload without decoding it where its sender could not be allowed to send it."""
     kind, state = envelope.kind, ledger.state
     limits = state.limits
     if kind == kinds.STREAM_DATA:
@@ -337,8 +350,8 @@ def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _capability_revoke(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """By ``grant_id``, or by ``recipient`` and ``capabilities``: then everything is taken that was granted to the
-    recipient and that these include, be it nothing."""
+    """Revoke by ``grant_id``, or by ``recipient`` and ``capabilities``. The latter takes everything that was granted to
+    the recipient and that these patterns include, which may be nothing."""
     state, payload = ledger.state, envelope.payload
     max_bytes = state.limits.id_bytes
     named = payload.get("recipient")
@@ -369,14 +382,13 @@ def _holder_of(state: SpaceState, grant_id: str, named: str | None) -> str:
 
 
 def _remaining(state: SpaceState, recipient: str, revoked: Capabilities) -> dict[str, list[dict[str, Any]]]:
-    """What is left of each grant from which something is taken."""
+    """What remains of each grant from which something is taken."""
     grants = state.capability_grants.get(recipient)
     if not grants:
         return {}
-    place = len(state.roster.get(recipient, ()))  # the list of a participant has what was granted behind the rest
-    count = sum(map(len, grants.values()))
-    taken = revoked.taking(state.capabilities(recipient), range(place, place + count))
+    taken = revoked.taking(Capabilities([pattern for granted in grants.values() for pattern in granted]))
     remaining = {}
+    place = 0
     for grant_id, granted in grants.items():
         kept = [pattern for number, pattern in enumerate(granted, place) if number not in taken]
         if len(kept) < len(granted):
@@ -388,11 +400,12 @@ def _remaining(state: SpaceState, recipient: str, revoked: Capabilities) -> dict
 def _require_revocable(
     state: SpaceState, sender: str, recipient: str, remaining: dict[str, list[dict[str, Any]]]
 ) -> None:
-    """What one has granted oneself, what was granted to oneself, and otherwise what one could have granted: to revoke
-    takes no more than to grant, and no less."""
+    """A participant may revoke what it has granted, what was granted to itself, and whatever it could have granted."""
     for grant_id, kept in remaining.items():
         if sender not in (recipient, state.granters.get(grant_id)):
-            taken = [pattern for pattern in state.capability_grants[recipient][grant_id] if pattern not in kept]
+            # By identity: True equals 1 in Python, and these are different rights.
+            left = set(map(id, kept))
+            taken = [pattern for pattern in state.capability_grants[recipient][grant_id] if id(pattern) not in left]
             _require_held(state, sender, taken, "you cannot take what another has granted and you do not hold")
 
 
@@ -459,7 +472,7 @@ def _shutdown(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _accept_for(ledger: Ledger, sender: str, envelope: Envelope) -> tuple[EnvelopeAccepted, list[str]]:
-    """An envelope that acts on those whom it is addressed to, who must be here."""
+    """Accept an envelope that acts on the participants in ``to``, who must be present."""
     targets = _addressees(ledger, sender, envelope)
     require_capability(ledger, sender, envelope)
     for target in targets:
@@ -476,14 +489,14 @@ def _addressees(ledger: Ledger, sender: str, envelope: Envelope) -> list[str]:
 
 
 def _pattern_list(value: Any) -> list[Any]:
-    """Shape alone: to compile it is for those who may give something."""
+    """Check the shape alone. Patterns are compiled later, for senders that may grant at all."""
     if not isinstance(value, list) or not value or not all(isinstance(each, dict | str) for each in value):
         raise ValidationFailed("payload.capabilities must be a non-empty list of patterns", field="capabilities")
     return value
 
 
 def _patterns(given: list[Any], limits: Limits, *, beside: list[dict[str, Any]] | None = None) -> Capabilities:
-    """Patterns compile, and with those that a participant has already they are not too many."""
+    """Compile patterns. With those that a participant has already (``beside``) they must not be too many."""
     listed = [*(beside or ()), *given]
     if len(listed) > MAX_PATTERNS or len(encode_json(listed)) > limits.capability_list_bytes:
         raise LimitExceeded(
@@ -514,7 +527,7 @@ def _require_held(state: SpaceState, sender: str, patterns: Sequence[dict[str, A
         )
 
 
-#: A right on the stream decides about these, and no capability.
+#: Kinds that take a right on the stream, and not a capability.
 _BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys()) - {kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}
 
 _RULES = {
@@ -531,5 +544,5 @@ _RULES = {
     **RIGHT_RULES,
 }
 
-#: What the gateway acts on has no large payload; streams that are opened have a limit of their own.
+#: Kinds that the gateway acts on, whose payloads must be small. Opening a stream has a limit of its own.
 _SMALL = _RULES.keys() - PROPOSAL_RULES.keys() - {kinds.STREAM_DATA, kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}

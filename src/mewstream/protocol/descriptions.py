@@ -1,5 +1,5 @@
-"""What welcomes say of who is here, encoded. Nearly all of it is the same in the next welcome: it is kept as one piece,
-which grows as participants come, so that a longer welcome costs the copying of more bytes and nothing else."""
+"""The participants of a space as welcomes describe them, encoded. Most of it is the same in the next welcome, so it is
+kept in one piece that grows as participants join: a longer welcome costs nothing but copying more bytes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Others(NamedTuple):
 
 
 class Descriptions:
-    """Of the participants of one space. Whoever changes what is said of one, or lets it go, says so by ``forget``."""
+    """The descriptions of one space. Call ``forget`` for a participant whose description changes, or who leaves."""
 
     __slots__ = ("_encoded", "_listed", "_spans")
 
     def __init__(self) -> None:
         self._encoded: dict[str, bytes] = {}
         self._listed = bytearray()
-        """The descriptions of the first so many participants, with commas between them."""
+        """The descriptions of the first participants, with commas between them."""
         self._spans: dict[str, tuple[int, int]] = {}
         """Where in there the description of each is, in the same order."""
 

@@ -140,3 +140,7 @@ class LimitExceeded(PeerError):
 class JournalUnavailable(PeerError):
     code = "journal_unavailable"
     http_status = 503
+
+
+#: The error of each code.
+BY_CODE: dict[str, type[PeerError]] = {each.code: each for each in PeerError.__subclasses__()}

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from mewstream.protocol import kinds
+from mewstream.protocol import transitions as table
+from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     CapabilitiesGranted,
@@ -39,34 +41,19 @@ from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceSt
 from mewstream.protocol.times import SECOND
 from mewstream.protocol.transitions import Status
 
-#: Ids of participants whose answers are remembered; the longest-silent one is forgotten first.
+#: Participants whose answers are remembered. The one that has been silent for longest is forgotten first.
 MAX_REMEMBERED_PARTICIPANTS = 10_000
 #: Runs of the gateway whose positions are still understood.
 MAX_EPOCHS = 1_000
 
 
-def apply(state: SpaceState, record: Record) -> None:
-    """Fold one record into the state. Records come in the order of their ``seq``."""
+def apply(state: SpaceState, record: Record | FrameBlock) -> None:
+    """Fold one record, or a block of frames, into the state. They come in the order of their ``seq``."""
     state.seq = record.seq
     state.ts = record.ts
-    if type(record) is Frame:
-        _frame(state, record)
-        return
     change = _CHANGES.get(type(record))
     if change is not None:
         change(state, record)
-
-
-def apply_block(state: SpaceState, block: FrameBlock) -> None:
-    """The same as applying each of its frames."""
-    state.seq = block.last_seq
-    state.ts = block.ts
-    stream = state.streams[block.stream_id]
-    stream.frames = block.stream_seq + len(block) - 1
-    stream.last_seq = block.last_seq
-    right = stream.writers[block.sender]
-    if right.frames_left is not None:
-        right.frames_left -= len(block)
 
 
 def fold(space: str, records: Iterable[Record]) -> SpaceState:
@@ -77,18 +64,29 @@ def fold(space: str, records: Iterable[Record]) -> SpaceState:
     return state
 
 
-# -- what flows -----------------------------------------------------------------------------------
+# -- frames and envelopes -------------------------------------------------------------------------
+
+
+def _block(state: SpaceState, block: FrameBlock) -> None:
+    count = len(block.data)
+    state.seq = block.seq + count - 1
+    _count_frames(state, block, count)
+
+
+def _count_frames(state: SpaceState, first: Frame | FrameBlock, count: int) -> None:
+    stream = state.streams[first.stream_id]
+    stream.frames = first.stream_seq + count - 1
+    stream.last_seq = state.seq
+    right = stream.writers[first.sender]
+    if right.frames_left is not None:
+        right.frames_left -= count
 
 
 def _frame(state: SpaceState, record: Frame) -> None:
-    stream = state.streams[record.stream_id]
-    stream.frames = record.stream_seq
-    stream.last_seq = record.seq
-    right = stream.writers[record.sender]
-    if right.frames_left is not None:
-        right.frames_left -= 1
+    _count_frames(state, record, 1)
     if record.sequence is not None:
         sender = state.participants.get(record.sender)
+        stream = state.streams[record.stream_id]
         stream.sequences[record.sender] = (sender.counting_since if sender else 0, record.sequence)
     if record.id is not None:
         _remember(state, record.sender, record.id, Answer(record.digest, record.seq, record.ts))
@@ -139,7 +137,7 @@ def _answered_by(state: SpaceState, sender: str, request_id: str | None, record:
             answer.records.append(record)
 
 
-# -- the space and who is in it -------------------------------------------------------------------
+# -- the space and its participants ---------------------------------------------------------------
 
 
 def _space_started(state: SpaceState, record: SpaceStarted) -> None:
@@ -161,8 +159,8 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
 
 
 def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
-    """What was promised for so many seconds and is not over has the rest of them; what ends at a time, such as a right
-    that expires, ends then. Of pauses the records that follow tell."""
+    """Deadlines that were given as a number of seconds move with the clock; those that were given as a time, such as
+    the expiry of a right, do not. The new ends of pauses are records of their own."""
     before = record.ts - record.shift
     for timer, due in list(state.timers.items()):
         if timer[0] not in ("expire", "pause") and due > before:
@@ -268,7 +266,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         created=record.ts,
         request_id=record.request_id,
         open_id=gateway_message_id(state.epoch, record.seq),
-        request=record.request,
+        request=msgspec.Raw(encode_json(record.request)),
         policy=record.policy,
         writers={},
         readers=None,
@@ -293,7 +291,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
 
 
 def index_stream(state: SpaceState, stream: Stream) -> None:
-    """Let it be found from the other ends. A snapshot leaves these indexes out."""
+    """Add a stream to the indexes. A snapshot leaves them out."""
     for opened_by in (stream.request_id, stream.open_id):
         state.opened_by.setdefault(opened_by, {})[stream.id] = None
     for participant in stream.auto_grant:
@@ -315,7 +313,7 @@ def _end_standing(state: SpaceState, stream: Stream, participant: str) -> None:
 
 def _stream_started(state: SpaceState, record: StreamStarted) -> None:
     stream = state.streams[record.stream_id]
-    stream.status = Status.LIVE
+    stream.status = table.target(kinds.STREAM_START, stream.status)
     _touch(stream, record)
     state.timers.pop(("start", stream.id, ""), None)
 
@@ -462,7 +460,9 @@ def gateway_message_id(epoch: str, seq: int) -> str:
     return f"{GATEWAY_IDS}{epoch}-{seq}"
 
 
-_CHANGES: dict[type[Record], Callable[[SpaceState, Any], None]] = {
+_CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
+    FrameBlock: _block,
+    Frame: _frame,
     SpaceStarted: _space_started,
     ClockJumped: _clock_jumped,
     Joined: _joined,

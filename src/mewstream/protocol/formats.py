@@ -15,6 +15,7 @@ from mewstream.protocol.errors import LimitExceeded, ValidationFailed
 from mewstream.protocol.identifiers import describe
 from mewstream.protocol.policy import Limits
 from mewstream.protocol.schemas import MAX_PROBLEMS, Effort, Profile, check_schema, compile_schema, measure
+from mewstream.protocol.utf8 import is_utf8
 
 #: Compiled schemas that are kept: so many, and so many bytes of JSON, each of which takes some forty when compiled.
 _CACHED = 256
@@ -99,7 +100,7 @@ class FormatChecker:
 
     def problems_in(self, data: bytes, *, text: bool) -> list[str]:
         """Problems of a raw frame. ``text``: it came as a text message, so it is UTF-8 whatever its format."""
-        if (text or self._utf8) and not _is_utf8(data):
+        if (text or self._utf8) and not is_utf8(data):
             return ["not UTF-8; expected text in UTF-8"]
         if self._lines:
             return self._problems_in_lines(data)
@@ -166,11 +167,3 @@ def _decode(data: bytes) -> tuple[Any, str]:
         return msgspec.json.decode(data), ""
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         return None, f"not valid JSON: {error}"
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

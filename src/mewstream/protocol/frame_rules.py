@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from mewstream.protocol import frames, kinds
@@ -19,7 +21,7 @@ from mewstream.protocol.fold import gateway_message_id
 from mewstream.protocol.formats import checker_for
 from mewstream.protocol.identifiers import describe
 from mewstream.protocol.ledger import Ledger
-from mewstream.protocol.records import Frame, FrameBlock, Record
+from mewstream.protocol.records import Frame, FrameBlock
 from mewstream.protocol.refusals import RightSpent, write_refusal
 from mewstream.protocol.right_rules import write_revoke
 from mewstream.protocol.state import SpaceState, Stream, WriteRight
@@ -34,71 +36,45 @@ from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
 
 
-def decide_frame(state: SpaceState, now: int, sender: str, reference: str, data: bytes, opcode: int) -> list[Record]:
-    """A raw frame: the hot path. One accepted frame is one record."""
-    ledger = Ledger(state, now)
+def decide_frames(ledger: Ledger, sender: str, reference: str, data: Sequence[bytes], opcode: int) -> Sequence[bytes]:
+    """Judge raw frames of one sender that arrived together for one stream: the hot path.
+
+    Nothing can happen between them, so one judgement holds for all, and they are accepted as one block. Only where
+    the outcome may differ from one frame to the next, fewer are judged: as many as a condition of the sender's right
+    has left, and one at a time where the content is checked or where a frame is refused.
+
+    Returns the frames that were not judged. They are judged next, when the state knows of what was written here."""
+    state = ledger.state
     stream = state.find_stream(reference)
     try:
         if stream is None:
             raise stream_not_found(reference)
         right = _right_to_write(ledger, stream, sender)
-        format_id = _format_of_raw(stream, data, opcode)
+        format_id = _format_of_raw(stream, data[0], opcode) if stream.formats else None
     except PeerError as flaw:
-        write_refusal(ledger, flaw, sender=sender, kind="frame", payload=data)
-        return ledger.records
-    ledger.records.append(
-        Frame(
+        write_refusal(ledger, flaw, sender=sender, kind="frame", payload=data[0])
+        return data[1:]
+    count = 1 if format_id is not None and stream.policy.validate == "enforce" else len(data)
+    if right.frames_left is not None:
+        count = min(count, right.frames_left)
+    ledger.write_frames(
+        FrameBlock(
             ledger.next_seq,
             ledger.now,
-            None,
             stream.id,
             sender,
             stream.frames + 1,
             opcode,
             state.recipient_count(stream),
-            data,
-            readers=stream.readers,
-            format_id=format_id,
-            readers_seq=stream.readers_seq,
+            data if count == len(data) else data[:count],
+            stream.readers,
+            format_id,
+            stream.readers_seq,
         )
     )
-    _revoke_if_spent(ledger, stream, sender, right)
-    return ledger.records
-
-
-def decide_run(
-    state: SpaceState, now: int, sender: str, reference: str, data: list[bytes], opcode: int
-) -> FrameBlock | None:
-    """Raw frames of one sender for one stream that came together: judged once, as nothing can happen between
-    them. It stands for the records that :func:`decide_frame` would make of each; None where each must be
-    judged by itself."""
-    stream = state.find_stream(reference)
-    if stream is None or stream.status is not Status.LIVE:
-        return None
-    right = stream.writers.get(sender)
-    if right is None or right.conditions or sender in state.shut_down:
-        return None
-    if state.paused and state.is_paused(sender, now):
-        return None
-    format_id = None
-    if stream.formats:
-        if len(stream.formats) > 1 or stream.policy.validate == "enforce":
-            return None
-        format_id = str(stream.formats[0]["id"])
-    ledger = Ledger(state, now)
-    return FrameBlock(
-        ledger.next_seq,
-        ledger.now,
-        stream.id,
-        sender,
-        stream.frames + 1,
-        opcode,
-        state.recipient_count(stream),
-        data,
-        stream.readers,
-        format_id,
-        stream.readers_seq,
-    )
+    if right.frames_left == count:
+        _revoke_spent(ledger, stream, sender)
+    return data[count:]
 
 
 class _Names(msgspec.Struct):
@@ -163,13 +139,14 @@ def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         format_id=format_id,
         readers_seq=stream.readers_seq,
     )
-    _revoke_if_spent(ledger, stream, sender, right)
+    if right.frames_left == 1:
+        _revoke_spent(ledger, stream, sender)
 
 
 def _right_to_write(ledger: Ledger, stream: Stream, sender: str) -> WriteRight:
     """The sender's right, judged at this record's own time (decision 17)."""
     right = stream.writers.get(sender)
-    spent = _spent(right, ledger.now) if right is not None else None
+    spent = _spent(right, ledger.now) if right is not None and right.conditions else None
     if spent is not None:
         raise RightSpent(stream, sender, spent)
     if right is None or stream.status is not Status.LIVE:
@@ -192,9 +169,9 @@ def _spent(right: WriteRight, now: int) -> str | None:
     return None
 
 
-def _revoke_if_spent(ledger: Ledger, stream: Stream, sender: str, right: WriteRight) -> None:
-    if right.frames_left == 1:
-        write_revoke(ledger, stream, sender, "max_frames", ledger.records[-1].seq)
+def _revoke_spent(ledger: Ledger, stream: Stream, sender: str) -> None:
+    """The frame that was written last was the last that the right allows."""
+    write_revoke(ledger, stream, sender, "max_frames", ledger.next_seq - 1)
 
 
 def _check_sequence(state: SpaceState, stream: Stream, sender: str, sequence: int) -> int:
@@ -212,9 +189,7 @@ def _check_sequence(state: SpaceState, stream: Stream, sender: str, sequence: in
     return sequence - last - 1
 
 
-def _format_of_raw(stream: Stream, data: bytes, opcode: int) -> str | None:
-    if not stream.formats:
-        return None
+def _format_of_raw(stream: Stream, data: bytes, opcode: int) -> str:
     if len(stream.formats) > 1:
         raise FormatRequired(
             f"{stream.id} has {len(stream.formats)} formats: send stream/data with a format_id, not raw frames",

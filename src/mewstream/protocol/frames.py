@@ -1,11 +1,14 @@
 """Stream frames: ``#<stream_id>#<data>``, text or binary; the data is opaque.
 
-Those who asked for positions get ``#<stream_id>|<seq>|<writer>#<data>`` instead (decision 24).
+Clients that asked for positions get ``#<stream_id>|<seq>|<writer>#<data>`` instead (decision 24). Both forms are
+written and read here and nowhere else.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import LimitExceeded, ValidationFailed
@@ -18,6 +21,16 @@ TEXT = 1
 BINARY = 2
 
 _EXPECTED = "expected #<stream_id>#<data>"
+#: A longer number is not a seq but the name of something else.
+_MAX_SEQ_DIGITS = 19
+
+
+class FrameHead(NamedTuple):
+    """What stands before the data of a frame. ``seq`` is 0 and ``writer`` empty in a frame without positions."""
+
+    stream_id: str
+    seq: int
+    writer: str
 
 
 def split_frame(message: bytes, *, max_id_bytes: int) -> tuple[str, int]:
@@ -41,6 +54,42 @@ def frame(stream_id: str, data: bytes) -> bytes:
 
 def frame_with_position(stream_id: str, seq: int, writer: str, data: bytes) -> bytes:
     return b"#%b|%d|%b#%b" % (stream_id.encode(), seq, writer.encode(), data)
+
+
+def frames_with_positions(stream_id: str, first_seq: int, writer: str, bodies: Sequence[bytes]) -> list[bytes]:
+    """The same for consecutive frames of one writer, whose head is encoded once for all of them."""
+    head, tail = f"#{stream_id}|".encode(), f"|{writer}#".encode()
+    return [b"%b%d%b%b" % (head, seq, tail, data) for seq, data in enumerate(bodies, first_seq)]
+
+
+def data_of(message: bytes) -> bytes:
+    """The data of a frame of either form."""
+    return message[message.find(b"#", 1) + 1 :]
+
+
+def head_of(message: bytes) -> FrameHead:
+    """The head of a frame that a gateway sent, in whichever form it has."""
+    head = message[1 : message.find(b"#", 1)]
+    parts = head.split(b"|")
+    if len(parts) == 3 and _is_seq(parts[1]):
+        return FrameHead(parts[0].decode(errors="replace"), int(parts[1]), parts[2].decode(errors="replace"))
+    return FrameHead(head.decode(errors="replace"), 0, "")
+
+
+def seq_of(message: bytes) -> int:
+    """The seq in a frame with a position; 0 in any other message."""
+    parts = message[: message.find(b"#", 1)].split(b"|", 2)
+    return int(parts[1]) if len(parts) == 3 and _is_seq(parts[1]) else 0
+
+
+def stream_prefix(message: bytes, *, has_positions: bool) -> bytes:
+    """What every frame of the same stream begins with: ``#``, the stream's id, and the character that ends it.
+    Empty where the frame is malformed."""
+    return message[: message.find(b"|" if has_positions else b"#", 1) + 1]
+
+
+def _is_seq(digits: bytes) -> bool:
+    return digits.isdigit() and len(digits) <= _MAX_SEQ_DIGITS
 
 
 def as_json(stream_id: str, writer: str, data: bytes, opcode: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The page on which one decision is written: records numbered from where the log stands."""
+"""The records of one decision, numbered from the end of the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from mewstream.protocol.envelope import Envelope
 from mewstream.protocol.fold import gateway_message_id
-from mewstream.protocol.records import EnvelopeAccepted, Record
+from mewstream.protocol.records import EnvelopeAccepted, FrameBlock, Record
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
 
@@ -16,22 +16,25 @@ R = TypeVar("R", bound=Record)
 class Ledger:
     """Collects the records of one decision. The state is read, never changed."""
 
-    __slots__ = ("now", "records", "state")
+    __slots__ = ("next_seq", "now", "records", "state")
 
     def __init__(self, state: SpaceState, now: int) -> None:
         self.state = state
         self.now = max(now, state.ts)
-        """Never before the last record, whatever the clock says."""
-        self.records: list[Record] = []
-
-    @property
-    def next_seq(self) -> int:
-        return self.state.seq + len(self.records) + 1
+        """The time of the records: never before that of the last one in the log, whatever the clock says."""
+        self.records: list[Record | FrameBlock] = []
+        self.next_seq = state.seq + 1
 
     def write(self, record: type[R], cause: int | None = None, /, **fields: Any) -> R:
         written = record(self.next_seq, self.now, cause, **fields)
         self.records.append(written)
+        self.next_seq += 1
         return written
+
+    def write_frames(self, block: FrameBlock) -> None:
+        """Add a block that was made with this ledger's ``next_seq`` and ``now``."""
+        self.records.append(block)
+        self.next_seq += len(block.data)
 
     def accept(self, sender: str, envelope: Envelope, *, stream_id: str | None = None) -> EnvelopeAccepted:
         """Record that an envelope is relayed to everyone, with its missing fields filled in."""

@@ -32,10 +32,12 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     readers_per_stream: int = 10_000
     stream_metadata_bytes: int = 64 << 10
     """The payload of a request or announcement: every later joiner gets it again."""
-    stream_metadata_values: int = 8_192
+    stream_metadata_values: int = 4_096
     """Values in it. Each takes far more memory than the two bytes that it may have in JSON."""
     welcome_bytes: int = 1 << 20
     """A welcome. Of what does not fit there, clients fetch page by page."""
+    auto_grants_per_stream: int = 128
+    """Participants that a stream names to write from the start. Of each everyone is told, with the list of all."""
     formats_per_stream: int = 16
     schema_bytes: int = 32 << 10
     capability_list_bytes: int = 8 << 10

@@ -10,6 +10,7 @@ one follows from.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -24,20 +25,21 @@ class Record(msgspec.Struct, tag_field="record", kw_only=False, omit_defaults=Tr
     cause_seq: int | None
 
 
-# -- the space and who is in it -------------------------------------------------------------------
+# -- the space and its participants ---------------------------------------------------------------
 
 
 class SpaceStarted(Record, tag="space-started"):
-    """A run of the gateway begins. ``config`` is free of secrets and says what holds from here."""
+    """A run of the gateway begins. ``config`` is its configuration, without secrets."""
 
     epoch: str
     config: dict[str, Any]
 
 
 class ClockJumped(Record, tag="clock-jumped"):
-    """The clock of the machine was set, ``by`` so many microseconds (negative: back). The time of the space never runs
-    back; where it was set forward, deadlines that were given in seconds have moved by ``shift``. ``ahead``: how far the
-    time of the space is before that of the machine since then."""
+    """The clock of the machine was set by ``by`` microseconds, negative where it was set back.
+
+    The time of a space never runs back. Where the clock was set forward, deadlines that were given in seconds have
+    moved by ``shift``. ``ahead`` is how far the time of the space is ahead of the machine's since then."""
 
     by: int
     shift: int = 0
@@ -45,8 +47,8 @@ class ClockJumped(Record, tag="clock-jumped"):
 
 
 class Joined(Record, tag="joined"):
-    """Somebody is here. ``resumed``: came back within the grace; ``replaced``: a second connection
-    of the same participant took over. Neither is news to the others."""
+    """A participant has joined. ``resumed``: it came back within its grace period. ``replaced``: its second connection
+    replaced the first. In both cases the others are not told."""
 
     participant: str
     capabilities: list[dict[str, Any]]
@@ -54,7 +56,7 @@ class Joined(Record, tag="joined"):
     resumed: bool = False
     replaced: bool = False
     continues: bool = False
-    """It goes on where it was, and so do the sequence numbers of its data."""
+    """It continues its session, and so do the sequence numbers of its data."""
 
 
 class Left(Record, tag="left"):
@@ -82,8 +84,8 @@ class EnvelopeAccepted(Record, tag="envelope"):
 
 
 class Refused(Record, tag="refused"):
-    """Something was not accepted. ``count`` sums up a flood of the same, of which its sender was told ``told`` before,
-    one by one."""
+    """Something was refused. ``count`` is how many refusals this record stands for; its sender was told of ``told`` of
+    them one by one, before."""
 
     sender: str
     kind: str
@@ -123,7 +125,8 @@ class Invited(Record, tag="invited"):
 
 
 class Paused(Record, tag="paused"):
-    """``until`` None: until somebody resumes. ``request_id`` is the envelope that asked for it."""
+    """``until`` is None for a pause that lasts until somebody ends it. ``request_id`` names the envelope that asked for
+    it."""
 
     participant: str
     until: int | None
@@ -132,8 +135,8 @@ class Paused(Record, tag="paused"):
 
 
 class Unpaused(Record, tag="unpaused"):
-    """Where ``by`` is a participant, its own envelope (``cause_seq``) has told everyone. Where it is the gateway, the
-    time of the pause is over and this record tells that; ``request_id`` is the envelope that asked for the pause."""
+    """A pause has ended. Where ``by`` is a participant, its own envelope (``cause_seq``) has told everyone. Where it is
+    the gateway, the pause is over and this record tells so; ``request_id`` names the envelope that asked for it."""
 
     participant: str
     by: str
@@ -151,7 +154,7 @@ class ShutDown(Record, tag="shut-down"):
 
 
 class StreamPolicy(msgspec.Struct, frozen=True):
-    """What holds for one stream, resolved when it was opened."""
+    """The policies of one stream, fixed when it was opened."""
 
     on_owner_leave: str
     owner_leave_grace: float
@@ -183,7 +186,7 @@ class StreamStarted(Record, tag="stream-started"):
 
 
 class StreamEnded(Record, tag="stream-ended"):
-    """``how`` is closed, completed or failed. Where ``by`` is a participant, its own envelope
+    """A stream has ended. ``how`` is closed, completed or failed. Where ``by`` is a participant, its own envelope
     (``cause_seq``) has told everyone; where it is the gateway, this record does."""
 
     stream_id: str
@@ -248,7 +251,7 @@ class ReadRevoked(Record, tag="read-revoked"):
     request_id: str | None = None
 
 
-# -- what flows -----------------------------------------------------------------------------------
+# -- frames ---------------------------------------------------------------------------------------
 
 
 class Frame(Record, tag="frame", gc=False):
@@ -278,8 +281,10 @@ class Frame(Record, tag="frame", gc=False):
 
 
 class FrameBlock(msgspec.Struct, frozen=True):
-    """Raw frames of one sender on one stream that were accepted together. It stands for as many
-    :class:`Frame` records, whose numbers count up from the first."""
+    """Raw frames of one sender on one stream that were accepted together; one frame is a block of one.
+
+    On its way through the gateway a raw frame is always part of a block. In the log the block is as many
+    :class:`Frame` records, whose numbers count up from ``seq`` and ``stream_seq``."""
 
     seq: int
     ts: int
@@ -288,7 +293,7 @@ class FrameBlock(msgspec.Struct, frozen=True):
     stream_seq: int
     opcode: int
     recipients: int
-    data: list[bytes]
+    data: Sequence[bytes]
     readers: tuple[str, ...] | None
     format_id: str | None
     readers_seq: int | None = None
@@ -301,6 +306,7 @@ class FrameBlock(msgspec.Struct, frozen=True):
         return self.seq + len(self.data) - 1
 
     def frames(self) -> list[Frame]:
+        """The records that this block stands for."""
         return [
             Frame(
                 *(self.seq + place, self.ts, None, self.stream_id, self.sender, self.stream_seq + place),

@@ -12,8 +12,8 @@ from mewstream.protocol.state import SpaceState, Stream
 
 
 class RightSpent(UnauthorizedStreamWrite):
-    """The right of a writer has run out, and time has not been told yet: the revoke that it means
-    is written before the refusal (decision 17)."""
+    """The right of a writer has run out and was not revoked yet: the revoke is written before the refusal
+    (decision 17)."""
 
     def __init__(self, stream: Stream, writer: str, reason: str) -> None:
         super().__init__(f"your right to write to {stream.id} has ended: {reason}", stream_id=stream.id, reason=reason)
@@ -52,15 +52,15 @@ def write_refusal(
 
 
 def excerpt(payload: bytes, state: SpaceState) -> str:
-    """A bounded prefix of what was refused: enough to recognise it, too little to store it. Nothing of what may hold a
-    secret, such as a join in the wrong place."""
+    """A bounded prefix of what was refused, enough to recognise it. It is empty where the payload may hold a secret,
+    as a join in the wrong place does."""
     size = state.limits.refused_excerpt_bytes
     if _may_hold_a_secret(payload[: size * _LOOK_AHEAD]):
         return ""
     return payload[:size].decode("utf-8", "replace")
 
 
-#: Words that name secrets, in small letters and without what may stand between their parts (``API-Key``, ``api_key``).
+#: Words that name secrets, in lower case and without separators (``API-Key`` and ``api_key`` are ``apikey``).
 _SECRETS = (
     *(b"token", b"secret", b"passw", b"passphrase", b"passcode", b"pwd", b"credential", b"authorization", b"bearer"),
     *(
@@ -75,7 +75,7 @@ _SECRETS = (
         b"beginopenssh",
     ),
 )
-#: What names a secret may stand behind it, but hardly far behind.
+#: How many times the excerpt is searched for such words: a secret may come before the word that names it.
 _LOOK_AHEAD = 16
 _ESCAPED = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
 

@@ -1,7 +1,7 @@
-"""What participants are told of a record: a pure function, live and in a replay alike.
+"""The message of a record, the same live and in a replay.
 
-Each record tells at most one thing. A record whose envelope has told everyone already (a start, a
-pause) tells nothing more.
+A record has at most one message. It has none where the envelope that caused it has told everyone already, such as a
+start or a pause.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mewstream.protocol.records import (
 )
 from mewstream.protocol.state import describe_stream
 from mewstream.protocol.times import rfc3339
-from mewstream.protocol.transitions import Status
+from mewstream.protocol.transitions import EMITS, OWNER_LEFT_CLOSE, START_TIMEOUT, Status
 
 
 def render(space: str, epoch: str, record: Record) -> bytes | None:
@@ -45,13 +45,13 @@ def render(space: str, epoch: str, record: Record) -> bytes | None:
         return record.data
     if isinstance(record, Frame):
         return record.data if record.kind == kinds.STREAM_DATA else None
-    teller = _TELLERS.get(type(record))
-    if teller is None:
+    message_of = _MESSAGES.get(type(record))
+    if message_of is None:
         return None
-    told: _Told | None = teller(space, record)
-    if told is None:
+    message: _Message | None = message_of(space, record)
+    if message is None:
         return None
-    kind, payload, to, correlation_id, context = told
+    kind, payload, to, correlation_id, context = message
     return gateway_envelope(
         kind,
         payload,
@@ -93,9 +93,9 @@ def gateway_envelope(
 
 def unrecorded_refusal(refused: Refused, *, id: str) -> bytes:
     """What its sender is told of a refusal that is not recorded by itself, under an id of its own."""
-    told = _refused("", refused)
-    assert told is not None
-    kind, payload, to, correlation_id, _ = told
+    message = _refused("", refused)
+    assert message is not None
+    kind, payload, to, correlation_id, _ = message
     return gateway_envelope(kind, payload, id=id, ts=refused.ts, to=to, correlation_id=correlation_id)
 
 
@@ -114,8 +114,8 @@ def private_to(record: Record) -> str | None:
     return None
 
 
-def untold_of(record: Record) -> str | None:
-    """Who alone does not get a message that goes to everyone: whom it is about knows it."""
+def excluded_from(record: Record) -> str | None:
+    """The one participant who does not get a message that goes to everyone, because it is about what it did."""
     match record:
         case Joined(participant=joined) | Left(participant=joined):
             return joined
@@ -128,41 +128,41 @@ def visible_to(record: Record, participant: str) -> bool:
     """Whether a participant that was present got this record's message."""
     if isinstance(record, Frame):
         if record.readers is None:
-            # A set that nobody has looked up is no reason to show anything.
+            # A set that was not looked up yet must not become everyone.
             return record.readers_seq is None
         return participant in record.readers
     private = private_to(record)
-    return untold_of(record) != participant and (private is None or private == participant)
+    return excluded_from(record) != participant and (private is None or private == participant)
 
 
-_Told = tuple[str, dict[str, Any], list[str] | None, str | None, str | None]
+_Message = tuple[str, dict[str, Any], list[str] | None, str | None, str | None]
 """kind, payload, to, correlation id, context."""
 
 
-def _joined(space: str, record: Joined) -> _Told | None:
+def _joined(space: str, record: Joined) -> _Message | None:
     if record.resumed or record.replaced:
         return None
     participant = {"id": record.participant, "capabilities": record.capabilities}
     return kinds.PRESENCE, {"event": "join", "participant": participant}, None, None, None
 
 
-def _left(space: str, record: Left) -> _Told:
+def _left(space: str, record: Left) -> _Message:
     return kinds.PRESENCE, {"event": "leave", "participant": {"id": record.participant}}, None, None, None
 
 
-def _invited(space: str, record: Invited) -> _Told:
+def _invited(space: str, record: Invited) -> _Message:
     participant = {"id": record.participant, "capabilities": record.capabilities}
     payload = {"event": "invited", "participant": participant, "by": record.by}
     return kinds.PRESENCE, payload, None, record.request_id, None
 
 
-def _unpaused(space: str, record: Unpaused) -> _Told | None:
+def _unpaused(space: str, record: Unpaused) -> _Message | None:
     if record.by != kinds.GATEWAY:
         return None
     return kinds.RESUME, {"reason": "timeout"}, [record.participant], record.request_id, None
 
 
-def _refused(space: str, record: Refused) -> _Told | None:
+def _refused(space: str, record: Refused) -> _Message | None:
     untold = record.count - record.told
     if untold <= 0:
         return None
@@ -172,7 +172,7 @@ def _refused(space: str, record: Refused) -> _Told | None:
     return kinds.ERROR, payload, [record.sender], record.id, None
 
 
-def _frames_dropped(space: str, record: FramesDropped) -> _Told:
+def _frames_dropped(space: str, record: FramesDropped) -> _Message:
     payload = {
         "notice": "frames_dropped",
         "stream_id": record.stream_id,
@@ -184,7 +184,7 @@ def _frames_dropped(space: str, record: FramesDropped) -> _Told:
     return kinds.NOTICE, payload, [record.participant], None, None
 
 
-def _stream_opened(space: str, record: StreamOpened) -> _Told:
+def _stream_opened(space: str, record: StreamOpened) -> _Message:
     described = describe_stream(
         space=space,
         stream_id=record.stream_id,
@@ -202,38 +202,38 @@ def _stream_opened(space: str, record: StreamOpened) -> _Told:
         conditions={},
     )
     if record.status == Status.LIVE:
-        return kinds.STREAM_OPEN, described, [record.owner], record.request_id, None
+        return EMITS[kinds.STREAM_REQUEST], described, [record.owner], record.request_id, None
     mirror = described["namespace"]
-    return kinds.STREAM_READY, {"stream": described}, None, record.request_id, mirror
+    return EMITS[kinds.STREAM_ANNOUNCE], {"stream": described}, None, record.request_id, mirror
 
 
-def _stream_ended(space: str, record: StreamEnded) -> _Told | None:
+def _stream_ended(space: str, record: StreamEnded) -> _Message | None:
     if record.by != kinds.GATEWAY:
         return None
     mirror = namespace(space, record.stream_id)
     stream = _names(space, record.stream_id)
     if record.how == "failed":
         payload = {"stream": stream, "code": record.code, "message": record.message}
-        return kinds.STREAM_ERROR, payload, None, None, mirror
+        return EMITS[START_TIMEOUT], payload, None, None, mirror
     payload = {"stream_id": record.stream_id, "stream": stream, "reason": record.reason}
-    return kinds.STREAM_CLOSE, payload, None, None, mirror
+    return EMITS[OWNER_LEFT_CLOSE], payload, None, None, mirror
 
 
-def _write_granted(space: str, record: WriteGranted) -> _Told:
+def _write_granted(space: str, record: WriteGranted) -> _Message:
     payload = _right_changed(space, record)
     payload["authorized_writers"] = record.authorized_writers
     if record.conditions is not None:
         payload["conditions"] = record.conditions
-    return kinds.WRITE_GRANTED, payload, None, record.request_id, None
+    return EMITS[kinds.GRANT_WRITE], payload, None, record.request_id, None
 
 
-def _write_revoked(space: str, record: WriteRevoked) -> _Told:
+def _write_revoked(space: str, record: WriteRevoked) -> _Message:
     payload = _right_changed(space, record)
     payload["authorized_writers"] = record.authorized_writers
-    return kinds.WRITE_REVOKED, payload, None, record.request_id, None
+    return EMITS[kinds.REVOKE_WRITE], payload, None, record.request_id, None
 
 
-def _ownership_transferred(space: str, record: OwnershipTransferred) -> _Told:
+def _ownership_transferred(space: str, record: OwnershipTransferred) -> _Message:
     payload = {
         "stream_id": record.stream_id,
         "previous_owner": record.previous_owner,
@@ -243,15 +243,15 @@ def _ownership_transferred(space: str, record: OwnershipTransferred) -> _Told:
         "by": record.by,
         "stream": _names(space, record.stream_id),
     }
-    return kinds.OWNERSHIP_TRANSFERRED, payload, None, record.request_id, None
+    return EMITS[kinds.TRANSFER_OWNERSHIP], payload, None, record.request_id, None
 
 
-def _read_granted(space: str, record: ReadGranted) -> _Told:
-    return kinds.READ_GRANTED, _readers_changed(space, record), None, record.request_id, None
+def _read_granted(space: str, record: ReadGranted) -> _Message:
+    return EMITS[kinds.GRANT_READ], _readers_changed(space, record), None, record.request_id, None
 
 
-def _read_revoked(space: str, record: ReadRevoked) -> _Told:
-    return kinds.READ_REVOKED, _readers_changed(space, record), None, record.request_id, None
+def _read_revoked(space: str, record: ReadRevoked) -> _Message:
+    return EMITS[kinds.REVOKE_READ], _readers_changed(space, record), None, record.request_id, None
 
 
 def _readers_changed(space: str, record: ReadGranted | ReadRevoked) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def _names(space: str, stream_id: str) -> dict[str, str]:
     return {"stream_id": stream_id, "namespace": namespace(space, stream_id)}
 
 
-_TELLERS: dict[type[Record], Callable[[str, Any], _Told | None]] = {
+_MESSAGES: dict[type[Record], Callable[[str, Any], _Message | None]] = {
     Joined: _joined,
     Left: _left,
     Invited: _invited,

@@ -90,6 +90,7 @@ def load(data: bytes) -> SpaceState:
         delivery=msgspec.convert(snapshot.config.get("delivery", {}), Delivery),
     )
     for stream in state.streams.values():
+        stream.request = stream.request.copy()  # or it would keep the whole snapshot in memory
         index_stream(state, stream)
     state.timers = Timers({(what, name, other): due for what, name, other, due in snapshot.timers})
     state.answers = {

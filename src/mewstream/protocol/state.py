@@ -1,4 +1,4 @@
-"""The state of a space: who is here, which streams live, who may write and read.
+"""The state of a space: its participants, its streams, and the rights on them.
 
 It is a fold over the records and nothing else: only :mod:`mewstream.protocol.fold` changes it.
 What is computed from it (welcome, projections, recipients) is in this module too, in one place.
@@ -26,16 +26,16 @@ from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
 
-#: Projections of rights that are told of one participant; the writer and reader sets of the streams tell all.
+#: How many rights of one participant are shown as capabilities. The writer and reader sets of streams show all.
 MAX_PROJECTIONS = 256
-#: How much of its capabilities a refusal repeats to a participant.
+#: How many of its own capabilities a participant is shown in a refusal.
 _REPEATED_PATTERNS = 16
 _REPEATED_BYTES = 2 << 10
 
 
 class Participant(msgspec.Struct):
-    """Somebody who is present. ``session`` is the seq of the join that this connection made,
-    ``counting_since`` that of the join since which its sequence numbers grow."""
+    """A participant that is present. ``session`` is the seq of its latest join, ``counting_since`` that of the join
+    since which its sequence numbers grow."""
 
     id: str
     session: int
@@ -45,7 +45,8 @@ class Participant(msgspec.Struct):
 
 
 class Pause(msgspec.Struct):
-    """A participant is held to acknowledgements, here or not. ``until`` None: until somebody resumes."""
+    """A participant may only send acknowledgements, whether it is present or not. ``until`` is None where only another
+    participant can end the pause."""
 
     until: int | None
     request_id: str | None = None
@@ -67,7 +68,9 @@ class Stream(msgspec.Struct):
     created: int
     request_id: str
     open_id: str
-    request: dict[str, Any]
+    request: msgspec.Raw
+    """The payload that opened it, as JSON: decoded, thousands of small values would take many times the memory, and a
+    snapshot many times as long."""
     policy: StreamPolicy
     writers: dict[str, WriteRight]
     readers: tuple[str, ...] | None
@@ -78,10 +81,10 @@ class Stream(msgspec.Struct):
     frames: int = 0
     last_seq: int = 0
     sequences: dict[str, tuple[int, int]] = {}
-    """writer -> (counting since, last sequence) of its ``stream/data``. Outlives a revoke: a writer that is
-    granted again within its session goes on counting."""
+    """Writer -> (counting since, last sequence) of its ``stream/data``. This outlives a revoke: a writer that is
+    granted again within its session continues its numbers."""
     version: int = 0
-    """Grows with every change of rights or status, so that caches know when to look again."""
+    """Grows with every change of rights or status, so that caches know when they are stale."""
     readers_seq: int | None = None
     """The record that made the reader set. None where there is no set, and for a set from a snapshot of version 1 of
     the journal, which did not say."""
@@ -95,7 +98,7 @@ class Stream(msgspec.Struct):
 
 
 class Rights(msgspec.Struct):
-    """What one participant has on streams, as ordered sets of stream ids."""
+    """The rights of one participant, as ordered sets of stream ids."""
 
     owns: dict[str, None] = {}
     writes: dict[str, None] = {}
@@ -128,7 +131,7 @@ class SpaceState:
     policies: Policies = field(default_factory=Policies)
     delivery: Delivery = field(default_factory=Delivery)
     roster: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """Everyone who may come, with the capabilities given by configuration or invitation."""
+    """Everyone who may join, with the capabilities from the configuration or the invitation."""
     invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
@@ -137,19 +140,19 @@ class SpaceState:
     participants: dict[str, Participant] = field(default_factory=dict)
     paused: dict[str, Pause] = field(default_factory=dict)
     shut_down: dict[str, None] = field(default_factory=dict)
-    """Those of whom nothing is accepted until they join again."""
+    """Participants from whom nothing is accepted until they join again."""
     first_joins: dict[str, int] = field(default_factory=dict)
-    """Since when somebody may know what happened here: nothing older is ever sent again."""
+    """The seq of each participant's first join. Nothing older is ever replayed to it."""
     connected: int = 0
     """How many of the participants are connected, and not suspended."""
     streams: dict[str, Stream] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     rights: dict[str, Rights] = field(default_factory=dict)
-    """The streams of each participant: the same facts as in the streams, found from the other end."""
+    """An index of the rights in ``streams``, by participant."""
     opened_by: dict[str, dict[str, None]] = field(default_factory=dict)
     """Streams by the ids of the messages that opened them: of the request, and of the answer."""
     standing: dict[str, dict[str, None]] = field(default_factory=dict)
-    """Streams that name a participant in ``auto_grant``, here or not."""
+    """Streams by the participants that their ``auto_grant`` names, present or not."""
     stream_counter: int = 0
     timers: Timers = field(default_factory=Timers)
     answers: dict[str, dict[str, Answer]] = field(default_factory=dict)
@@ -172,10 +175,11 @@ class SpaceState:
     def capabilities(self, participant: str) -> Capabilities:
         compiled = self.compiled.get(participant)
         if compiled is None:
-            try:
-                compiled = Capabilities(self.capability_list(participant))
-            except ValidationFailed:  # an older version recorded a list that is beyond the bounds of this one
-                compiled = EMPTY
+            # Both together may be beyond the bounds, where the configuration has grown since something was granted, or
+            # an older version has recorded more: what is configured holds then.
+            compiled = (
+                _compiled(self.capability_list(participant)) or _compiled(self.roster.get(participant, [])) or EMPTY
+            )
             self.compiled[participant] = compiled
         return compiled
 
@@ -193,8 +197,8 @@ class SpaceState:
         return listed + [{"kind": kind} for kind in itertools.islice(projected, MAX_PROJECTIONS)]
 
     def repeated_capabilities(self, participant: str) -> dict[str, Any]:
-        """What a refusal says of them: the first ones, and where these are not all, how many there are. Without the
-        projections of rights, of which there may be many: it is kept and recorded."""
+        """The capabilities as a refusal shows them: the first ones, and their number where that is not all of them. The
+        projections of rights are left out, because there may be many and refusals are recorded."""
         listed = self.capability_list(participant)
         shown = listed[:_REPEATED_PATTERNS]
         while len(encode_json(shown)) > _REPEATED_BYTES:
@@ -218,14 +222,14 @@ class SpaceState:
     # -- streams ------------------------------------------------------------------------------
 
     def find_stream(self, reference: str) -> Stream | None:
-        """By id or alias."""
+        """Find a stream by its id or alias."""
         stream = self.streams.get(reference)
         if stream is None and (aliased := self.aliases.get(reference)) is not None:
             stream = self.streams[aliased]
         return stream
 
     def recipients(self, stream: Stream) -> list[str]:
-        """Who gets the frames of a stream now: readers that are connected. The one place."""
+        """Who gets the frames of a stream now: readers that are connected. Nothing else computes this."""
         present = self.participants
         if stream.readers is None:
             return [each.id for each in present.values() if each.connected]
@@ -246,7 +250,7 @@ class SpaceState:
         return describe_stream(
             space=self.id,
             stream_id=stream.id,
-            request=stream.request,
+            request=msgspec.json.decode(stream.request),
             owner=stream.owner,
             owner_connected=self.is_connected(stream.owner),
             writers=stream.authorized_writers(),
@@ -272,8 +276,8 @@ class SpaceState:
         participants: list[Any] | None = None,
         active_streams: list[Any] | None = None,
     ) -> dict[str, Any]:
-        """The payload of ``system/welcome``: the fold at this very ``seq``. Whoever makes many may have the parts
-        that are the same in all of them, described before, and give those."""
+        """The payload of ``system/welcome``: the state at this very ``seq``. A caller that makes many welcomes may
+        pass the parts that are the same in all of them."""
         if participants is None:
             participants = [self.describe_participant(each) for each in self.participants if each != participant]
         if active_streams is None:
@@ -287,9 +291,16 @@ class SpaceState:
         }
 
     def next_deadline(self) -> int | None:
-        """When time itself becomes a command: the earliest moment at which something falls due."""
+        """The earliest time at which something falls due; None where nothing does."""
         earliest = self.timers.earliest()
         return None if earliest is None else earliest[0]
+
+
+def _compiled(patterns: list[dict[str, Any]]) -> Capabilities | None:
+    try:
+        return Capabilities(patterns)
+    except ValidationFailed:
+        return None
 
 
 def describe_stream(

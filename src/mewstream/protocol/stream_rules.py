@@ -10,14 +10,12 @@ from mewstream.protocol import kinds
 from mewstream.protocol import transitions as table
 from mewstream.protocol.envelope import Envelope
 from mewstream.protocol.errors import (
+    BY_CODE,
     CapabilityViolation,
     InvalidOperation,
     LimitExceeded,
-    PeerError,
     StreamNotFound,
     TargetNotFound,
-    Unauthorized,
-    UnauthorizedStreamWrite,
     ValidationFailed,
 )
 from mewstream.protocol.formats import check_descriptors, parse_formats
@@ -105,12 +103,11 @@ def _check_namespace(state: SpaceState, stream: Stream, payload: dict[str, Any])
 def check_transition(
     state: SpaceState, stream: Stream, event: str, sender: str, payload: dict[str, Any] | None = None
 ) -> None:
-    """The sender's right, then whether the event is valid now: both from the table."""
+    """Check the sender's right, then whether the event is valid now. Raises what the table says."""
     who = table.WHO[event]
     if not _may(state, stream, who, event, sender, payload or {}):
-        refusal: type[PeerError] = UnauthorizedStreamWrite if who is Who.WRITER else Unauthorized
         what = f"write to {stream.id}" if who is Who.WRITER else f"send {event} for {stream.id}"
-        raise refusal(f"you may not {what}: that takes {who}", stream_id=stream.id)
+        raise BY_CODE[table.REFUSAL[event]](f"you may not {what}: that takes {who}", stream_id=stream.id)
     if table.transition(event, stream.status) is None:
         allowed = " or ".join(table.states_allowing(event))
         raise InvalidOperation(
@@ -175,7 +172,7 @@ def name_stream(space: str, envelope: Envelope, stream: Stream, *, nested: bool)
 
 def _request(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     _check_size(ledger.state.limits, envelope)
-    _open(ledger, sender, envelope, Status.LIVE)
+    _open(ledger, sender, envelope)
 
 
 def _announce(ledger: Ledger, sender: str, envelope: Envelope) -> None:
@@ -185,7 +182,7 @@ def _announce(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if scope and envelope.to is None:
         # Those who should be notified directly: an address, everyone gets it all the same.
         envelope.to = scope
-    _open(ledger, sender, envelope, Status.READY)
+    _open(ledger, sender, envelope)
 
 
 def _check_size(limits: Limits, envelope: Envelope) -> None:
@@ -216,8 +213,9 @@ def _values_in(payload: dict[str, Any]) -> int:
     return count
 
 
-def _open(ledger: Ledger, sender: str, envelope: Envelope, status: Status) -> None:
+def _open(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, limits, payload = ledger.state, ledger.state.limits, envelope.payload
+    status = table.target(envelope.kind, Status.NONE)
     direction = payload.get("direction")
     if direction not in (None, "upload", "download"):
         raise ValidationFailed(
@@ -227,7 +225,7 @@ def _open(ledger: Ledger, sender: str, envelope: Envelope, status: Status) -> No
     target = id_list(payload, "target", max_bytes=limits.id_bytes)
     auto_grant = id_list(payload, "auto_grant", max_bytes=limits.id_bytes) or []
     check_descriptors(payload.get("formats"), limits=limits)
-    required = kinds.STREAM_REQUEST if status is Status.LIVE else kinds.STREAM_MANAGE
+    required = kinds.STREAM_MANAGE if envelope.kind == kinds.STREAM_ANNOUNCE else envelope.kind
     held = state.capabilities(sender)
     if held.denies(envelope.kind, payload):
         raise capability_violation(state, sender, envelope.kind)
@@ -290,6 +288,11 @@ def _check_opening_limits(state: SpaceState, sender: str, target: list[str] | No
     if len(state.streams) >= limits.streams_per_space:
         raise LimitExceeded(f"this space has its {limits.streams_per_space} streams", limit="streams_per_space")
     check_ownable(state, sender)
+    if len(auto_grant) > limits.auto_grants_per_stream:
+        raise LimitExceeded(
+            f"payload.auto_grant names more than {limits.auto_grants_per_stream} writers: grant the others one by one",
+            limit="auto_grants_per_stream",
+        )
     if len(auto_grant) >= limits.writers_per_stream:
         raise LimitExceeded("payload.auto_grant names too many writers", limit="writers_per_stream")
     if target is not None and len(target) > limits.readers_per_stream:

@@ -1,4 +1,4 @@
-"""What falls due in a space, and when. The earliest is known at once, however many there are."""
+"""The timers of a space: what falls due, and when. Finding the earliest takes no time, however many there are."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Timer = tuple[str, str, str]
 
 
 class Timers(dict[Timer, int]):
-    """The time of each. Beside the dict there is a heap, which may hold times that are not valid any more: whoever asks
-    for the earliest takes those out."""
+    """When each falls due. A heap beside the dict finds the earliest. It may hold outdated times, which
+    :meth:`earliest` removes."""
 
     __slots__ = ("_heap",)
 

@@ -1,9 +1,11 @@
 """The life of a stream and the rights on it: every transition, in one table.
 
-A row says: from this state, on this event, who may cause it, to which state, and what everyone is
-told. An event that has no row for a state is ``invalid_operation`` there; one that somebody may
-not cause is refused with the event's own code; a stream that has ended is ``stream_not_found``.
-The diagram in ``docs/stream-states.md`` is drawn from this table.
+A row says in which state an event is valid, who may cause it, what state follows, which message everyone gets, and
+with which code others are refused. An event without a row for a state is ``invalid_operation`` there; for a stream that
+has ended every event is ``stream_not_found``.
+
+The table drives: the rules look up who may cause an event, the refusal and the next state, ``fold`` the next state, and
+``render`` the kind of the message. The diagram in ``docs/stream-states.md`` is drawn from it.
 """
 
 from __future__ import annotations
@@ -32,10 +34,13 @@ class Who(StrEnum):
 class Transition(NamedTuple):
     source: Status
     event: str
+    """The kind of the envelope that causes it, or one of the gateway's own events below."""
     who: Who
     target: Status
     emits: str
+    """The kind of the message that tells of it."""
     refusal: str
+    """The code of the error for those who may not cause it; empty where only the gateway causes it."""
 
 
 FRAME = "frame"
@@ -81,8 +86,11 @@ def _rows() -> list[Transition]:
 
 TRANSITIONS: tuple[Transition, ...] = tuple(_rows())
 
-#: Who may cause an event does not depend on the state, so a right is checked before the state is.
+#: Who may cause an event, how others are refused and what it emits are the same in every state, so that a right can be
+#: checked before the state is.
 WHO: dict[str, Who] = {row.event: row.who for row in TRANSITIONS}
+REFUSAL: dict[str, str] = {row.event: row.refusal for row in TRANSITIONS}
+EMITS: dict[str, str] = {row.event: row.emits for row in TRANSITIONS}
 
 _BY_EVENT_AND_STATE = {(row.event, row.source): row for row in TRANSITIONS}
 
@@ -90,6 +98,11 @@ _BY_EVENT_AND_STATE = {(row.event, row.source): row for row in TRANSITIONS}
 def transition(event: str, status: Status) -> Transition | None:
     """The row for an event in a state; None where the event is not valid there."""
     return _BY_EVENT_AND_STATE.get((event, status))
+
+
+def target(event: str, status: Status) -> Status:
+    """The state that follows an event that is known to be valid."""
+    return _BY_EVENT_AND_STATE[event, status].target
 
 
 def states_allowing(event: str) -> list[str]:

@@ -17,9 +17,10 @@ import msgspec
 import pyarrow as pa
 
 from mewstream.journal.errors import PositionGone
+from mewstream.journal.interface import Entry
 from mewstream.journal.local import read_snapshot, snapshot_files
 from mewstream.journal.reader import JournalReader, partition_of
-from mewstream.journal.schema import SCHEMA, Entry, decode
+from mewstream.journal.schema import SCHEMA, decode
 from mewstream.pipeline.errors import PipelineError
 from mewstream.protocol.fold import apply
 from mewstream.protocol.records import Record, WriteGranted

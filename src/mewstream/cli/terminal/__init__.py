@@ -1,1 +1,1 @@
-"""A person's seat in a space: what ``mewstream join`` shows and understands."""
+"""The terminal of ``mewstream join``: what it shows, and the commands it understands."""

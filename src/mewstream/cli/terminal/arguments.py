@@ -1,7 +1,7 @@
-"""What stands in a typed line: a command and its arguments.
+"""Parsing the arguments in a typed line.
 
-Words are separated by blanks; a name with blanks in it stands in quotes. The last argument of a
-command may take the rest of the line as it is.
+Words are separated by blanks; a name that contains blanks is put in quotes. The last argument of a command may take the
+rest of the line unchanged.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _QUOTES = "\"'"
 
-#: What may stand there, given the words before it.
+#: Suggestions for an argument, given the words before it.
 Candidates = Callable[["Session", list[str]], Iterable[str]]
 
 
-class Mistake(MewError):
-    """The person typed something that means nothing. The text says what was expected."""
+class InvalidInput(MewError):
+    """The typed line is not valid. The text says what was expected."""
 
 
 def _nothing(session: Session, before: list[str]) -> Iterable[str]:
@@ -35,20 +35,20 @@ class Argument:
     candidates: Candidates = _nothing
     optional: bool = False
     is_rest: bool = False
-    """It takes the rest of the line as it is."""
+    """Whether it takes the rest of the line unchanged."""
 
     def __str__(self) -> str:
         return f"[{self.name}]" if self.optional else self.name
 
 
 def values(arguments: tuple[Argument, ...], text: str, usage: str) -> list[str | None]:
-    """A value for each argument; None for an optional one that is not there."""
+    """The value of each argument; None for an optional one that was not given. Raises InvalidInput."""
     found: list[str | None] = []
     for argument in arguments:
         text = text.strip()
         if not text:
             if not argument.optional:
-                raise Mistake(f"{argument.name} is missing: {usage}")
+                raise InvalidInput(f"{argument.name} is missing: {usage}")
             found.append(None)
         elif argument.is_rest:
             found.append(text)
@@ -57,7 +57,7 @@ def values(arguments: tuple[Argument, ...], text: str, usage: str) -> list[str |
             word, text = _first_word(text)
             found.append(word)
     if text.strip():
-        raise Mistake(f"{text.strip()!r} is too much: {usage}")
+        raise InvalidInput(f"{text.strip()!r} is too much: {usage}")
     return found
 
 
@@ -65,14 +65,14 @@ def _first_word(text: str) -> tuple[str, str]:
     if text[0] in _QUOTES:
         end = text.find(text[0], 1)
         if end < 0:
-            raise Mistake(f"the quote before {text[1:]!r} is not closed")
+            raise InvalidInput(f"the quote before {text[1:]!r} is not closed")
         return text[1:end], text[end + 1 :]
     word, *rest = text.split(maxsplit=1)
     return word, rest[0] if rest else ""
 
 
 def last_word(text: str) -> tuple[list[str], str]:
-    """The words before the last one, and the last as far as it is typed, with its quote."""
+    """The words before the last one, and the last one as typed so far, including its opening quote."""
     before: list[str] = []
     while True:
         text = text.lstrip()
@@ -86,7 +86,7 @@ def last_word(text: str) -> tuple[list[str], str]:
 
 
 def quoted(name: str) -> str:
-    """A name as it is typed."""
+    """A name as it must be typed: in quotes if necessary."""
     if not any(each.isspace() for each in name) and name[:1] not in (*_QUOTES, ""):
         return name
     quote = _QUOTES[1] if _QUOTES[0] in name else _QUOTES[0]

@@ -1,4 +1,4 @@
-"""The table of slash commands. Help and completion are made from it."""
+"""The table of slash commands, from which help and completion are made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mewstream.cli.terminal.arguments import Argument, Mistake, values
+from mewstream.cli.terminal.arguments import Argument, InvalidInput, values
 from mewstream.cli.terminal.details import detail_lines, people_lines, stream_lines, tool_lines
 from mewstream.cli.terminal.lines import Line, as_json, short
 from mewstream.cli.terminal.narrator import stamped
@@ -24,33 +24,33 @@ class Command:
     arguments: tuple[Argument, ...]
     help: str
     run: Run
-    """Called with the session and a value for each argument."""
+    """Called with the session and the value of each argument."""
     asks_others: bool = False
-    """It waits for another participant, who may take long."""
+    """Whether it waits for another participant, who may take long."""
 
     @property
     def usage(self) -> str:
         return " ".join([f"/{self.name}", *map(str, self.arguments)])
 
 
-class Doing(NamedTuple):
-    """A line that was understood."""
+class ParsedLine(NamedTuple):
+    """A command and the values of its arguments."""
 
     command: Command
     values: list[str | None]
 
 
-def understand(line: str) -> Doing:
-    """A command with its values. What begins with no slash, or with two, is said to everyone."""
+def parse_line(line: str) -> ParsedLine:
+    """Parse a typed line. A line without a slash, or with two, is a chat message. Raises InvalidInput."""
     if not line.startswith("/"):
-        return Doing(_SAY, [line])
+        return ParsedLine(_SAY, [line])
     if line.startswith("//"):
-        return Doing(_SAY, [line[1:]])
+        return ParsedLine(_SAY, [line[1:]])
     name, _, rest = line[1:].partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        raise Mistake(f"/{name} is no command: /help lists them; //{name} says it")
-    return Doing(command, values(command.arguments, rest, command.usage))
+        raise InvalidInput(f"/{name} is no command: /help lists them; //{name} says it")
+    return ParsedLine(command, values(command.arguments, rest, command.usage))
 
 
 # -- saying and looking -----------------------------------------------------------------------------
@@ -65,7 +65,7 @@ async def _help(session: Session, name: str | None) -> None:
     if name is not None:
         found = COMMANDS.get(name.removeprefix("/"))
         if found is None:
-            raise Mistake(f"{name} is no command: /help lists them")
+            raise InvalidInput(f"{name} is no command: /help lists them")
         wanted = [found]
     width = max(len(each.usage) for each in wanted)
     session.show(*([("head", each.usage.ljust(width)), ("plain", f"  {each.help}")] for each in wanted))
@@ -130,14 +130,14 @@ async def _write(session: Session, stream: str, text: str) -> None:
     found = session.stream(stream)
     data: Any = text
     if found.is_announced:
-        # Its data are JSON; what is none is a text.
+        # The content is JSON; text that is not JSON is sent as a string.
         try:
             data = msgspec.json.decode(text)
         except msgspec.DecodeError:
             pass
     await found.send(data)
     await found.flush()
-    if found.id not in session.watched:  # else the frame itself is shown
+    if found.id not in session.watched:  # otherwise the frame itself is shown
         session.show(_note(f"{found.id} has it"))
 
 
@@ -182,9 +182,9 @@ async def _call(session: Session, who: str, tool: str, arguments: str | None) ->
         try:
             given = msgspec.json.decode(arguments)
         except msgspec.DecodeError as flaw:
-            raise Mistake(f'the arguments are no JSON: {flaw}; expected for instance {{"x": 1}}') from None
+            raise InvalidInput(f'the arguments are no JSON: {flaw}; expected for instance {{"x": 1}}') from None
         if not isinstance(given, dict):
-            raise Mistake(f'the arguments of a tool are a JSON object, for instance {{"x": 1}}, not {arguments}')
+            raise InvalidInput(f'the arguments of a tool are a JSON object, for instance {{"x": 1}}, not {arguments}')
     session.show(*_result(await session.space.call_tool(tool, given, to=who), of=who))
 
 
@@ -203,7 +203,7 @@ async def _proposals(session: Session) -> None:
 async def _approve(session: Session, number: str, who: str | None) -> None:
     proposal = session.proposals[number]
     if who is None and not proposal.to:
-        raise Mistake(f"the proposal does not say who shall do it: /approve {number} WHO")
+        raise InvalidInput(f"the proposal does not say who shall do it: /approve {number} WHO")
     session.show(*_result(await session.space.fulfil(proposal, to=who), of=who or ", ".join(proposal.to)))
 
 
@@ -219,7 +219,7 @@ def _note(text: str) -> Line:
 
 
 def _result(result: Any, *, of: str) -> list[Line]:
-    """What a tool has answered: its texts, or else the JSON that came."""
+    """The answer of a tool: its texts, or the JSON if it has other content."""
     content = result.get("content") if isinstance(result, dict) else None
     texts: list[str] = []
     if isinstance(content, list) and all(isinstance(each, dict) and each.get("type") == "text" for each in content):
@@ -263,9 +263,9 @@ _NUMBER = Argument("N", _of_proposals)
 _SAY = Command("say", (Argument("TEXT", is_rest=True),), "Say something to everyone.", _say)
 
 _TABLE = (
-    Command("who", (), "Who is here, and what they may do.", _who),
-    Command("streams", (), "The open streams.", _streams),
-    Command("stream", (_STREAM,), "All about a stream: writers, readers, conditions.", _stream),
+    Command("who", (), "List the participants and their capabilities.", _who),
+    Command("streams", (), "List the open streams.", _streams),
+    Command("stream", (_STREAM,), "Show a stream: writers, readers, conditions.", _stream),
     Command("open", (Argument("DESCRIPTION", is_rest=True),), "Open a stream that is live at once.", _open),
     Command(
         "announce",
@@ -273,32 +273,32 @@ _TABLE = (
         "Announce a stream, to be started later.",
         _announce,
     ),
-    Command("start", (_STREAM,), "An announced stream goes live.", _start),
+    Command("start", (_STREAM,), "Start an announced stream.", _start),
     Command(
         "write",
         (_STREAM, Argument("TEXT", is_rest=True)),
-        "Write a frame; to an announced stream JSON, where TEXT is that.",
+        "Write a frame; for an announced stream, TEXT may be JSON.",
         _write,
     ),
-    Command("watch", (_STREAM,), "Show the frames of a stream as they come.", _watch),
-    Command("unwatch", (Argument("STREAM", _of_watched),), "Show them no longer.", _unwatch),
+    Command("watch", (_STREAM,), "Show the frames of a stream as they arrive.", _watch),
+    Command("unwatch", (Argument("STREAM", _of_watched),), "Stop showing them.", _unwatch),
     Command("grant", (_STREAM, _WHO, _REASON), "Let somebody write to a stream of yours.", _grant),
-    Command("revoke", (_STREAM, _WHO, _REASON), "Take that right away.", _revoke),
-    Command("transfer", (_STREAM, _WHO, _REASON), "Give a stream of yours to somebody.", _transfer),
-    Command("complete", (_STREAM,), "End a stream in good order.", _complete),
+    Command("revoke", (_STREAM, _WHO, _REASON), "Revoke that right.", _revoke),
+    Command("transfer", (_STREAM, _WHO, _REASON), "Make somebody else the owner of a stream of yours.", _transfer),
+    Command("complete", (_STREAM,), "End a stream normally.", _complete),
     Command("close", (_STREAM, _REASON), "Close a stream.", _close),
-    Command("invite", (Argument("WHO"),), "Let somebody new in; shows the token once.", _invite),
-    Command("kick", (_WHO, _REASON), "Send somebody away.", _kick),
-    Command("proposals", (), "The proposals that wait for an answer.", _proposals),
+    Command("invite", (Argument("WHO"),), "Invite a new participant; shows the token once.", _invite),
+    Command("kick", (_WHO, _REASON), "Remove a participant.", _kick),
+    Command("proposals", (), "List the open proposals.", _proposals),
     Command(
         "approve",
         (_NUMBER, Argument("WHO", _of_people, optional=True)),
-        "Fulfil a proposal: ask for it in your name.",
+        "Fulfil a proposal: send its request in your name.",
         _approve,
         asks_others=True,
     ),
     Command("reject", (_NUMBER, _REASON), "Reject a proposal.", _reject),
-    Command("tools", (_WHO,), "The tools that somebody serves.", _tools, asks_others=True),
+    Command("tools", (_WHO,), "List the tools of a participant.", _tools, asks_others=True),
     Command(
         "call",
         (_WHO, Argument("TOOL", _of_tools), Argument("JSON", optional=True, is_rest=True)),
@@ -306,7 +306,7 @@ _TABLE = (
         _call,
         asks_others=True,
     ),
-    Command("help", (Argument("COMMAND", _of_commands, optional=True),), "This list.", _help),
+    Command("help", (Argument("COMMAND", _of_commands, optional=True),), "Show this list.", _help),
     Command("quit", (), "Leave.", _quit),
 )
 

@@ -1,4 +1,4 @@
-"""Taking typed lines and carrying them out, while everything that happens is shown."""
+"""Running the typed lines, while events are shown."""
 
 from __future__ import annotations
 
@@ -6,28 +6,30 @@ import asyncio
 import contextlib
 from typing import Any
 
-from mewstream.cli.terminal.commands import Doing, understand
+from mewstream.cli.terminal.commands import ParsedLine, parse_line
 from mewstream.cli.terminal.narrator import stamped
 from mewstream.cli.terminal.session import Session
 from mewstream.protocol.errors import MewError
 
-#: For what was typed last, when the person leaves.
-LAST_SECONDS = 2.0
+#: Seconds to finish what was typed last, when the user leaves.
+GRACE_SECONDS = 2.0
 
 
 class Conversation:
-    """On a terminal the input line never waits: what takes long is carried out meanwhile, the rest one
-    after the other. A script's lines are carried out one after the other."""
+    """Reads lines and runs them.
+
+    On a terminal, the input line never blocks: commands run one after the other in the background, and those that wait
+    for another participant run alongside them. The lines of a script run strictly one after the other."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._turn = asyncio.Lock()
         self._running: dict[asyncio.Task[None], str] = {}
         self.has_failed = False
-        """Whether anything that was typed could not be carried out."""
+        """Whether any typed line failed."""
 
     async def run(self) -> None:
-        """Until the person leaves; raises when the connection ends for good."""
+        """Run until the user leaves. Raises ConnectionClosed if the connection ends for good."""
         session = self._session
         narrating = asyncio.create_task(session.narrate(session.space.events()))
         typing = asyncio.create_task(self._take_lines())
@@ -36,13 +38,13 @@ class Conversation:
         try:
             ends: list[asyncio.Future[Any]] = [session.crash, typing, narrating, leaving]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            # Typing ends first: what is still to be said then finds the terminal whole.
+            # End the input line first, so that the last output is not mixed with it.
             await _end(typing)
             for ended in ends:
                 if ended.done() and not ended.cancelled():
                     ended.result()
             if self._running:
-                await asyncio.wait(list(self._running), timeout=LAST_SECONDS)
+                await asyncio.wait(list(self._running), timeout=GRACE_SECONDS)
             self.interrupt()
             await session.space.drain()
             await asyncio.gather(narrating, session.finish_watching())
@@ -53,7 +55,7 @@ class Conversation:
             await session.screen.finish()
 
     def interrupt(self) -> None:
-        """Wait no longer for what is being carried out."""
+        """Stop waiting for the commands that are running."""
         for task, line in list(self._running.items()):
             if task.cancel():
                 self._session.show(stamped(("warn", f"no longer waiting for {line!r}: it may still be carried out")))
@@ -72,20 +74,20 @@ class Conversation:
 
     def _begin(self, line: str) -> asyncio.Task[None] | None:
         try:
-            doing = understand(line)
+            parsed = parse_line(line)
         except MewError as mistake:
             self._failed(mistake)
             return None
-        task = self._session.start(self._carry_out(doing))
+        task = self._session.start(self._run_command(parsed))
         self._running[task] = line
         task.add_done_callback(lambda done: self._running.pop(done, None))
         return task
 
-    async def _carry_out(self, doing: Doing) -> None:
-        turn: Any = contextlib.nullcontext() if doing.command.asks_others else self._turn
+    async def _run_command(self, parsed: ParsedLine) -> None:
+        turn: Any = contextlib.nullcontext() if parsed.command.asks_others else self._turn
         try:
             async with turn:
-                await doing.command.run(self._session, *doing.values)
+                await parsed.command.run(self._session, *parsed.values)
         except MewError as error:
             self._failed(error)
 
@@ -95,7 +97,7 @@ class Conversation:
 
 
 async def _end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait until it is over; what it raised is for others to see."""
+    """Cancel a task and wait until it has ended, without raising its exception."""
     if not task.done():
         task.cancel()
         await asyncio.wait({task})

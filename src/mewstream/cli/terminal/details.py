@@ -1,4 +1,4 @@
-"""People, streams and tools, as lists and in full."""
+"""Lists and details of participants, streams and tools."""
 
 from __future__ import annotations
 

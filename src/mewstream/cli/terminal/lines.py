@@ -1,4 +1,4 @@
-"""Lines for people: pieces of text, each with the name of its style."""
+"""Styled lines: pieces of text, each with the name of its style."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mewstream.cli.output import printable
 Piece = tuple[str, str]
 Line = list[Piece]
 
-#: What each style looks like on a terminal, in the words of prompt_toolkit.
+#: The styles, in the notation of prompt_toolkit.
 STYLES = {
     "plain": "",
     "time": "ansibrightblack",
@@ -32,7 +32,7 @@ _BYTES_SHOWN = 24
 
 
 def clean(line: Line) -> Line:
-    """Nothing that others wrote may steer the terminal: no escape sequence, no line of its own."""
+    """Escape control characters, so that text from other participants cannot control the terminal or add lines."""
     return [(style, printable(text)) for style, text in line]
 
 
@@ -45,12 +45,12 @@ def short(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def as_json(value: Any) -> str:
-    """A value that came as JSON, as JSON."""
+    """A decoded JSON value as JSON again."""
     return msgspec.json.encode(value).decode()
 
 
 def as_text(data: bytes, *, is_text: bool) -> str:
-    """The data of a frame: text where it is, else how it begins."""
+    """The data of a frame: shortened text, or the first bytes."""
     if is_text:
         return short(data.decode(errors="replace"))
     more = "..." if len(data) > _BYTES_SHOWN else ""

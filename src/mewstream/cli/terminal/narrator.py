@@ -1,4 +1,4 @@
-"""What happens in a space, in words for people."""
+"""Describing events in words for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from mewstream.cli.once import says_nothing_new
+from mewstream.cli.duplicates import is_duplicate
 from mewstream.cli.terminal.lines import Line, Piece, as_json, as_text, listed, short
 from mewstream.client import events
 from mewstream.client.frame import Frame
@@ -15,7 +15,7 @@ from mewstream.client.stream import Stream
 from mewstream.protocol import kinds
 
 _PAYLOAD_CHARACTERS = 200
-#: What is done to other participants, in words.
+#: The verb for each kind that controls other participants.
 _CONTROLS = {
     kinds.PAUSE: ("warn", " pauses "),
     kinds.RESUME: ("good", " resumes "),
@@ -24,7 +24,7 @@ _CONTROLS = {
 
 
 def stamped(*pieces: Piece, ts: str | None = None) -> Line:
-    """A line with the time of day before it."""
+    """A line that begins with the time of day."""
     return [("time", f"{_local_time(ts)} "), *pieces]
 
 
@@ -37,9 +37,10 @@ def _local_time(ts: str | None) -> str:
 
 
 class Narrator:
-    """Says for every event what a person should know of it, and each operation once. ``has_asked`` tells whether a
-    message of this id is a question of this terminal, whose answer it shows as a result. ``shows_all``: every message
-    has its line."""
+    """Describes events, and each operation only once unless ``shows_all`` is true.
+
+    ``has_asked`` says whether the message with an id is a request of this terminal, whose answer is shown as the result
+    of a command."""
 
     def __init__(
         self, me: str, *, has_asked: Callable[[str], bool] = lambda id: False, shows_all: bool = False
@@ -56,15 +57,15 @@ class Narrator:
         return "who", name or "somebody"
 
     def line(self, event: events.Event, *, number: int | None = None) -> Line | None:
-        """The line for an event; None where another line says it all. ``number`` is that of a proposal."""
-        if self._says_another(event) and not self._shows_all:
+        """The line for an event; None if another line says the same. ``number`` is the number of a proposal."""
+        if self._is_shown_otherwise(event) and not self._shows_all:
             return None
         pieces = self._pieces(event, number)
         ts = event.message.ts if event.message is not None else None
         return stamped(*pieces, ts=ts) if pieces else None
 
-    def _says_another(self, event: events.Event) -> bool:
-        """Whether another line says it, before or after this one."""
+    def _is_shown_otherwise(self, event: events.Event) -> bool:
+        """Whether another line, before or after this one, says the same."""
         match event:
             case events.Received(kind=kinds.KICK, message=message) if message is not None:
                 self._kicked.add(str(message.payload.get("participant_id")))
@@ -80,7 +81,7 @@ class Narrator:
                 return self._has_asked(message.id)
             case events.Received(kind=kinds.MCP_RESPONSE, message=message) if message is not None:
                 return any(map(self._has_asked, message.correlation_id))
-        return says_nothing_new(event)
+        return is_duplicate(event)
 
     def _pieces(self, event: events.Event, number: int | None) -> Line:
         match event:
@@ -209,7 +210,7 @@ class Narrator:
         return stamped(self.who(by), ("bad", f" cannot withdraw proposal {number} of another: it stays open"))
 
     def frame(self, frame: Frame, *, skipped: int = 0) -> Line:
-        """A frame that is watched. ``skipped`` are those before it that came too fast to be shown."""
+        """The line for a watched frame. ``skipped`` frames before it arrived too fast to be shown."""
         missing: Line = [("dim", f"[{skipped} more] ")] if skipped else []
         if frame.gap:
             missing.append(("warn", f"[{frame.gap} missing] "))
@@ -246,7 +247,7 @@ def named(id: str, stream: Stream) -> Line:
 
 
 def terms(conditions: dict[str, Any] | None) -> str:
-    """The conditions of a grant."""
+    """The conditions of a grant, in words."""
     parts = []
     if conditions and conditions.get("expires_at"):
         parts.append(f"until {conditions['expires_at']}")
@@ -256,6 +257,6 @@ def terms(conditions: dict[str, Any] | None) -> str:
 
 
 def summary(capabilities: list[Any]) -> str:
-    """The kinds of capabilities, each once."""
+    """The kinds in a list of capabilities, without duplicates."""
     found = [str(each.get("kind", "?")) if isinstance(each, dict) else str(each) for each in capabilities]
     return short(", ".join(dict.fromkeys(found)) or "nothing", _PAYLOAD_CHARACTERS)

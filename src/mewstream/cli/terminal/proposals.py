@@ -1,15 +1,15 @@
-"""Proposals that wait for a person's word, by a number that is easy to type."""
+"""Open proposals, with numbers that are easy to type."""
 
 from __future__ import annotations
 
-from mewstream.cli.terminal.arguments import Mistake
+from mewstream.cli.terminal.arguments import InvalidInput
 from mewstream.client.events import Proposed, Requested
 
 MOST = 1000
 
 
 class Proposals:
-    """The oldest is forgotten when there are too many: nobody answers those."""
+    """The open proposals by number. The oldest is forgotten when there are too many."""
 
     def __init__(self) -> None:
         self.open: dict[int, Proposed] = {}
@@ -26,24 +26,24 @@ class Proposals:
         return self._last
 
     def settle(self, proposal: str) -> int | None:
-        """It waits no longer. Its number, if it had one."""
+        """Remove a proposal, and return its number if it was open."""
         number = self._numbers.pop(proposal, None)
         if number is not None:
             self.open.pop(number, None)
         return number
 
     def withdrawn(self, proposal: str, by: str) -> int | None:
-        """It waits no longer, if its proposer says so: not every gateway checks that (spec 3.3.1)."""
+        """Remove a proposal if ``by`` made it, and return its number. Not every gateway checks who withdraws."""
         found = self._find(proposal)
         return self.settle(proposal) if found is not None and found.sender == by else None
 
     def number_of_another(self, proposal: str, than: str) -> int | None:
-        """The number of one that waits and is not this participant's."""
+        """The number of an open proposal, if it was not made by ``than``."""
         found = self._find(proposal)
         return self._numbers[proposal] if found is not None and found.sender != than else None
 
     def requested(self, request: Requested, proposal: str) -> None:
-        """Somebody asks for something and names a proposal. It is fulfilled where it was this that was proposed."""
+        """A request names a proposal. Remove the proposal if the request is what was proposed."""
         found = self._find(proposal)
         if found is not None and (found.method, found.params) == (request.method, request.params):
             self.settle(proposal)
@@ -56,5 +56,5 @@ class Proposals:
         found = self.open.get(int(number)) if number.isascii() and number.isdecimal() and len(number) < 20 else None
         if found is None:
             waiting = ", ".join(map(str, self.open)) or "none"
-            raise Mistake(f"there is no open proposal {number}: open are {waiting}")
+            raise InvalidInput(f"there is no open proposal {number}: open are {waiting}")
         return found

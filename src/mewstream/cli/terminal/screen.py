@@ -1,4 +1,4 @@
-"""Where lines are shown and typed: a terminal with an input line, or plain pipes and files."""
+"""Output and input: a terminal with an input line, or plain pipes and files."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Screen(Protocol):
     is_terminal: bool
 
     def show(self, *lines: Line) -> None:
-        """Show lines, whatever is in them."""
+        """Show lines. Control characters in them are escaped."""
 
     async def read(self) -> str | None:
-        """The next line that is typed; None at the end."""
+        """The next line of input; None at the end."""
 
     async def finish(self) -> None:
-        """Return when everything is shown."""
+        """Wait until everything is shown."""
 
 
 class Pipes:
-    """Line by line, for scripts: everything that is read is carried out, everything that happens is written."""
+    """Plain input and output, line by line, for scripts."""
 
     is_terminal = False
 
@@ -59,13 +59,13 @@ class Pipes:
 
 
 async def _read_some(descriptor: int) -> bytes:
-    """No thread that would still wait for input when we leave."""
+    """Read what is available. This uses no thread, which would still wait for input at exit."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     try:
         loop.add_reader(descriptor, readable.set)
     except OSError:
-        return os.read(descriptor, _CHUNK_BYTES)  # a file: it is always readable, and cannot be waited for
+        return os.read(descriptor, _CHUNK_BYTES)  # a regular file is always readable, and cannot be polled
     try:
         await readable.wait()
         return os.read(descriptor, _CHUNK_BYTES)
@@ -74,12 +74,12 @@ async def _read_some(descriptor: int) -> bytes:
 
 
 class Terminal:
-    """An input line at the bottom, with history and completion; what happens scrolls above it."""
+    """An input line at the bottom of the screen, with history and completion. Output scrolls above it."""
 
     is_terminal = True
 
     def __init__(self, *, prompt: Callable[[], Line], on_interrupt: Callable[[], None], history: Path | None) -> None:
-        # Imported here: scripts do without it.
+        # Imported here, because scripts do not need it.
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import Completer, DynamicCompleter
         from prompt_toolkit.history import FileHistory, InMemoryHistory
@@ -91,13 +91,13 @@ class Terminal:
 
         self.completer: Completer | None = None
         self._style = Style.from_dict(STYLES)
-        # Not to ask where the cursor is: some terminals never answer, and far ones answer late.
+        # Do not ask the terminal for the cursor's position: some never answer, and remote ones answer late.
         self._output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
         self._output.enable_cpr = False
 
         class QuietInput(Vt100Input):
             def cooked_mode(self) -> contextlib.nullcontext[None]:
-                """While lines are printed, the terminal must not echo what is being typed."""
+                """Stay in raw mode while lines are printed, so that the terminal does not echo what is typed."""
                 return contextlib.nullcontext()
 
         keys = KeyBindings()
@@ -132,7 +132,7 @@ class Terminal:
             self._printing = asyncio.get_running_loop().create_task(self._print())
 
     async def _print(self) -> None:
-        """All that waits at once: the input line is drawn again only once for it."""
+        """Print all waiting lines at once, so that the input line is redrawn only once."""
         from prompt_toolkit.application import in_terminal
         from prompt_toolkit.renderer import print_formatted_text
 
@@ -163,7 +163,7 @@ def _fragments(line: Line) -> FormattedText:
 
 @contextlib.contextmanager
 def restored_terminal() -> Iterator[None]:
-    """Whatever happens, the terminal is afterwards as it was."""
+    """Restore the settings of the terminal after this block."""
     try:
         before = termios.tcgetattr(sys.stdin.fileno())
     except (termios.error, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A person's place in a space: what the commands work on, and what is shown of all that happens."""
+"""The state of a terminal in a space: what the commands work on, and which events are shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from mewstream.cli.terminal.arguments import Mistake
+from mewstream.cli.terminal.arguments import InvalidInput
 from mewstream.cli.terminal.lines import Line, listed
 from mewstream.cli.terminal.narrator import Narrator, stamped
 from mewstream.cli.terminal.proposals import Proposals
@@ -17,7 +17,7 @@ from mewstream.client.stream import Stream
 from mewstream.client.subscription import Events, Subscription
 from mewstream.protocol.errors import MewError
 
-#: Frames of one stream that a terminal shows at a time, and the seconds between two such times.
+#: A terminal shows at most this many frames of one stream at a time, with this many seconds between them.
 FRAMES_AT_A_TIME = 50
 FRAMES_EVERY = 0.05
 
@@ -29,14 +29,14 @@ class Session:
         self.narrator = Narrator(space.participant, has_asked=space.has_sent, shows_all=shows_all)
         self.proposals = Proposals()
         self.tools: dict[str, list[str]] = {}
-        """Names of the tools of those who were asked for them."""
+        """The tools of each participant that was asked for them, by participant."""
         self.leaving = asyncio.Event()
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Fails when something fails that nobody waits for."""
+        """Gets the exception of a background task."""
         self._watches: dict[str, asyncio.Task[None]] = {}
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that nobody has to wait for."""
+        """Start a background task. An exception in it ends the session."""
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._finished)
         return task
@@ -54,18 +54,18 @@ class Session:
     def stream(self, name: str) -> Stream:
         found = self.space.streams.get(name)
         if found is None:
-            raise Mistake(f"there is no open stream {name!r}: open are {', '.join(self.stream_names()) or 'none'}")
+            raise InvalidInput(f"there is no open stream {name!r}: open are {', '.join(self.stream_names()) or 'none'}")
         return found
 
     def stream_names(self) -> Iterable[str]:
-        """Ids and aliases."""
+        """The ids and aliases of all open streams."""
         for stream in self.space.streams.values():
             yield stream.id
             if stream.alias is not None:
                 yield stream.alias
 
     def people(self) -> Iterable[str]:
-        """The others."""
+        """The other participants."""
         return self.space.participants
 
     # -- watching streams -------------------------------------------------------------------------
@@ -75,17 +75,17 @@ class Session:
         return tuple(self._watches)
 
     def watch(self, name: str) -> None:
-        """Show the frames of a stream, which may be opened later."""
+        """Show the frames of a stream, now or when it is opened."""
         key = self._key(name)
         if key in self._watches:
-            raise Mistake(f"{key} is watched already: /unwatch {key} ends that")
+            raise InvalidInput(f"{key} is watched already: /unwatch {key} ends that")
         self._watches[key] = self.start(self._show_frames(key, self.space.subscribe(key)))
 
     def unwatch(self, name: str) -> None:
         key = self._key(name)
         task = self._watches.pop(key if key in self._watches else name, None)
         if task is None:
-            raise Mistake(f"{name} is not watched: watched are {', '.join(self._watches) or 'none'}")
+            raise InvalidInput(f"{name} is not watched: watched are {', '.join(self._watches) or 'none'}")
         task.cancel()
 
     def _key(self, name: str) -> str:
@@ -93,7 +93,7 @@ class Session:
         return known.id if known is not None else name
 
     async def _show_frames(self, key: str, subscription: Subscription) -> None:
-        """A person cannot read thousands of lines a second; a script can."""
+        """Show the frames of a subscription. A terminal skips frames that arrive faster than people can read."""
         skipped = 0
         try:
             async for frame in subscription:
@@ -105,14 +105,14 @@ class Session:
                 if self.screen.is_terminal and not subscription.pending:
                     await asyncio.sleep(FRAMES_EVERY)
         except MewError:
-            pass  # the connection has ended, which the events tell
+            pass  # the connection has ended, which is shown as an event
         finally:
             subscription.close()
             if self._watches.get(key) is asyncio.current_task():
                 del self._watches[key]
 
     async def finish_watching(self) -> None:
-        """Show what is still on its way from streams that have come to their end."""
+        """Wait until the last frames of ended streams are shown."""
         tasks = list(self._watches.values())
         if tasks:
             await asyncio.wait(tasks)

@@ -1,0 +1,141 @@
+"""What the participants of a space are told: the message of each record, to those whom it is for, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mewstream.gateway.fanout import FRAMED, Audience, Outbox, Parcel
+from mewstream.gateway.membership import Member, Membership
+from mewstream.gateway.reference_logs import SpaceLogs
+from mewstream.gateway.replay import Replayed, chunks
+from mewstream.gateway.welcomes import Welcomes
+from mewstream.protocol import frames, kinds
+from mewstream.protocol.fold import gateway_message_id
+from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
+from mewstream.protocol.render import excluded_from, gateway_envelope, private_to, render, visible_to, with_seq
+from mewstream.protocol.state import SpaceState
+
+
+class Broadcast:
+    def __init__(self, state: SpaceState, members: Membership, outbox: Outbox, logs: SpaceLogs) -> None:
+        self._state = state
+        self._members = members
+        self._outbox = outbox
+        self._logs = logs
+        self.welcomes = Welcomes(state)
+        self.caused_bytes = 0
+        """Bytes of messages that the last command caused, beyond the message that it was."""
+
+    # -- records ----------------------------------------------------------------------------------
+
+    def frames(self, block: FrameBlock, data_bytes: int) -> None:
+        """``data_bytes`` is the size of all its data."""
+        stream = self._state.streams[block.stream_id]
+        audience = self._members.readers_of(stream)
+        if not audience.size:
+            return
+        positioned = None
+        if audience.wants_positions:
+            positioned = frames.frames_with_positions(stream.id, block.seq, block.sender, block.data)
+        self._outbox.add(
+            Parcel(
+                audience,
+                block.opcode,
+                block.data,
+                positioned,
+                block.seq,
+                stream.id,
+                block.sender,
+                stream.policy.on_slow,
+                b"#%b#" % stream.id.encode(),
+                data_bytes,
+            )
+        )
+
+    def data(self, record: Frame) -> None:
+        """``stream/data``: an envelope that goes where the frames of its stream go."""
+        stream = self._state.streams[record.stream_id]
+        audience = self._members.readers_of(stream)
+        if not audience.size:
+            return
+        self._outbox.add(
+            Parcel(
+                audience,
+                record.opcode,
+                [record.data],
+                [with_seq(record.data, record.seq)] if audience.wants_positions else None,
+                record.seq,
+                stream.id,
+                record.sender,
+                stream.policy.on_slow,
+            )
+        )
+
+    def record(self, record: Record) -> None:
+        """Any other record: to everyone, or to the one participant whom its message is for."""
+        body = render(self._state.id, self._state.epoch, record)
+        if body is None:
+            return
+        if not isinstance(record, EnvelopeAccepted):
+            self.caused_bytes += len(body)
+        private = private_to(record)
+        if private is None:
+            self._to_everyone(body, record)
+        elif (member := self._members.get(private)) is not None:
+            self.send(member, body, record.seq)
+
+    def _to_everyone(self, body: bytes, record: Record) -> None:
+        excluded = self._members.get(excluded_from(record))
+        audience = self._members.everyone if excluded is None else self._members.everyone_but(excluded)
+        if audience.size:
+            self._add(audience, body, record.seq)
+        if self._logs.enabled:
+            for member in self._members:
+                if visible_to(record, member.participant):
+                    self._logs.delivered(member.participant, member.transport_name, body, record, record.ts)
+
+    # -- one member -------------------------------------------------------------------------------
+
+    def send(self, member: Member, body: bytes, seq: int) -> None:
+        """A message to one member, in order with everything that is sent to all."""
+        self.send_secret(member, body, seq)
+        if self._logs.enabled:
+            self._logs.delivered(member.participant, member.transport_name, body, None, self._state.ts)
+
+    def send_secret(self, member: Member, body: bytes, seq: int) -> None:
+        """The same for a message that holds a token, and must not be in any log."""
+        self._add(Audience((member,)), body, seq)
+
+    def send_unrecorded(self, member: Member, body: bytes, seq: int, *, overtakes: bool = False) -> None:
+        """A message without a position, because it has no record. ``overtakes``: it goes past the outbox, which waits
+        for the journal."""
+        parcel = Parcel(Audience((member,)), frames.TEXT, [body], None, seq)
+        if overtakes:
+            member.push(b"".join(parcel.pieces(False)), [parcel])
+        else:
+            self._outbox.add(parcel)
+
+    def welcome(self, member: Member, resume: dict[str, Any] | None = None) -> None:
+        """The state of the space at this very ``seq``. ``resume`` says how a request to resume was answered."""
+        state = self._state
+        payload = self.welcomes.payload(member.participant)
+        if resume is not None:
+            payload["resume"] = resume
+        body = gateway_envelope(
+            kinds.WELCOME,
+            payload,
+            id=f"{gateway_message_id(state.epoch, state.seq)}-welcome",
+            ts=state.ts,
+            to=[member.participant],
+        )
+        self.caused_bytes += len(body)
+        self.send(member, body, state.seq)
+
+    def replay(self, member: Member, messages: list[Replayed]) -> None:
+        audience = Audience((member,))
+        for framed, last_seq in chunks(messages):
+            self._outbox.add(Parcel(audience, FRAMED, [framed], None, last_seq))
+
+    def _add(self, audience: Audience, body: bytes, seq: int) -> None:
+        positioned = [with_seq(body, seq)] if audience.wants_positions else None
+        self._outbox.add(Parcel(audience, frames.TEXT, [body], positioned, seq))

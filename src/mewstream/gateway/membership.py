@@ -1,0 +1,102 @@
+"""Who is connected to a space, and which connections get a message.
+
+A participant has at most one connection: a second one replaces the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from mewstream.gateway.fanout import Audience, Endpoint
+from mewstream.protocol.close_codes import CloseReason
+from mewstream.protocol.state import SpaceState, Stream
+
+
+class Member(Endpoint, Protocol):
+    """An endpoint by which a participant has joined: a WebSocket, or an output log."""
+
+    participant: str
+    session: int
+    """The seq of its join."""
+    transport_name: str
+    is_listening: bool
+    """False where whatever is sent to it would be lost."""
+    is_reconnect: bool
+    """It comes back with a position, so that the connection it replaces was its own."""
+
+    def ask_for_positions(self) -> None: ...
+
+    def close(self, reason: CloseReason, text: str | None = None) -> None: ...
+
+    def hold_reading(self, why: object) -> None: ...
+
+    def release_reading(self, why: object) -> None: ...
+
+
+class Membership:
+    """The members of one space, and the audiences that are made of them.
+
+    Audiences are kept from one message to the next: the fan-out is cheap for messages with the same audience object."""
+
+    def __init__(self, state: SpaceState) -> None:
+        self._state = state
+        self._members: dict[str, Member] = {}
+        self.everyone = Audience()
+        self._readers: dict[str, tuple[int, Audience, Audience]] = {}
+        """For each stream with a reader set: the version of its rights, the audience of everyone, and its readers."""
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members.values())
+
+    def get(self, participant: str | None) -> Member | None:
+        return self._members.get(participant) if participant is not None else None
+
+    def is_current(self, member: Member) -> bool:
+        """Whether this connection is still its participant's: neither replaced nor removed."""
+        return self._members.get(member.participant) is member
+
+    def add(self, member: Member) -> Member | None:
+        """Let a connection in. Returns the one of the same participant that it replaces."""
+        replaced = self._members.get(member.participant)
+        self._members[member.participant] = member
+        if replaced is not None:
+            self.refresh()
+        elif member.is_listening:
+            self.everyone = self.everyone.grown(member)
+        return replaced
+
+    def remove(self, member: Member) -> None:
+        del self._members[member.participant]
+        self._readers.clear()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Make the audience of everyone anew, for instance because a member now asks for positions."""
+        self.everyone = self._listening()
+
+    def everyone_but(self, member: Member) -> Audience:
+        return self._listening(but=member)
+
+    def readers_of(self, stream: Stream) -> Audience:
+        """Those who get the frames of a stream now."""
+        if stream.readers is None:
+            return self.everyone
+        known = self._readers.get(stream.id)
+        if known is not None and known[0] == stream.version and known[1] is self.everyone:
+            return known[2]
+        audience = Audience(
+            self._members[reader] for reader in self._state.recipients(stream) if reader in self._members
+        )
+        self._readers[stream.id] = (stream.version, self.everyone, audience)
+        return audience
+
+    def forget_stream(self, stream_id: str) -> None:
+        """A stream has ended."""
+        self._readers.pop(stream_id, None)
+
+    def _listening(self, but: Member | None = None) -> Audience:
+        return Audience(each for each in self._members.values() if each.is_listening and each is not but)

@@ -1,0 +1,297 @@
+"""Replay: what a participant would have received before, from memory or from the journal.
+
+It serves two requests. A client that joins with ``resume`` gets its backlog: every message it has missed, in order and
+exactly once, or a clear answer why not. A client that polls over HTTP gets pages of messages.
+
+A position is (epoch, seq). It is valid as long as the log knows that run of the gateway and still has that seq and
+everything after it. A run that was killed may have sent a few frames that it had not written: a client that has seen
+those is told that they did not survive.
+
+The newest records are in memory. Older ones are read, filtered and rendered in threads (:mod:`.replay_threads`),
+because that takes a while and concerns one participant only.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from mewstream.gateway.recorder import Recorder
+from mewstream.gateway.replay_threads import ReplayThreads
+from mewstream.gateway.wsframes import header
+from mewstream.journal.errors import JournalError, PositionGone
+from mewstream.journal.interface import Entry
+from mewstream.journal.memory import RecentRecords
+from mewstream.protocol import frames
+from mewstream.protocol.errors import InvalidRequest, JournalUnavailable
+from mewstream.protocol.position import Position
+from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
+from mewstream.protocol.render import render, visible_to, with_seq
+from mewstream.protocol.state import SpaceState
+
+log = logging.getLogger("mewstream.gateway")
+
+#: A participant that may see few of the records gets this many looked at for each message it asks for.
+_RECORDS_PER_MESSAGE = 4
+#: Bytes of records that one page over HTTP looks at, and bytes of messages that it holds: clients ask for the next.
+MAX_PAGE_BYTES = 4 << 20
+#: Replayed messages that are handed to the fan-out as one, so that many small ones cost little.
+CHUNK_MESSAGES = 256
+#: The reason that no client ever sees.
+_CLOSED = "the connection is closed"
+
+
+class CannotResume(Exception):
+    """Why there is no replay: the client must start from its welcome alone."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Replayed(NamedTuple):
+    """One message again, in the form for clients that asked for positions."""
+
+    seq: int
+    opcode: int
+    body: bytes
+
+
+class Backlog(NamedTuple):
+    """What a participant has missed after one position up to another; everything later is still in memory."""
+
+    after: int
+    upto: int
+    messages: list[Replayed]
+
+
+class Viewer:
+    """A participant for whom records are filtered. Consecutive frames mostly have the same reader set, which may be
+    large: it is searched once."""
+
+    def __init__(self, participant: str) -> None:
+        self.participant = participant
+        self._readers: tuple[str, ...] | None = None
+        self._is_reader = False
+
+    def sees(self, record: Record) -> bool:
+        """Whether a record's message was for this participant, connected or not."""
+        if type(record) is not Frame or record.readers is None:
+            return visible_to(record, self.participant)
+        if record.readers is not self._readers:
+            self._readers = record.readers
+            self._is_reader = visible_to(record, self.participant)
+        return self._is_reader
+
+
+class Epochs:
+    """The runs of the gateway that a log knew at one moment."""
+
+    def __init__(self, state: SpaceState) -> None:
+        runs = sorted((first, epoch) for epoch, first in state.epochs.items())
+        self._firsts = [first for first, _ in runs]
+        self._names = [epoch for _, epoch in runs]
+        self._current = state.epoch
+
+    def at(self, seq: int) -> str:
+        """The run that wrote a record."""
+        place = bisect.bisect_right(self._firsts, seq)
+        return self._names[place - 1] if place else self._current
+
+
+def resume_after(state: SpaceState, participant: str, resume: Position) -> int:
+    """The seq after which a participant has missed everything. Raises :class:`CannotResume`."""
+    if resume.epoch not in state.epochs:
+        raise CannotResume("the position is of another journal, or of a run that is forgotten")
+    end = min((first - 1 for first in state.epochs.values() if first > state.epochs[resume.epoch]), default=state.seq)
+    if resume.seq > end:
+        raise CannotResume(f"the log of that run ends at {end}: what came after it did not survive")
+    first_join = state.first_joins.get(participant)
+    if first_join is None:
+        raise CannotResume("you have not been in this space before")
+    after, limit = max(resume.seq, first_join), state.limits.resume_records
+    if state.seq - after > limit:
+        raise CannotResume(f"{state.seq - after} records were missed, at most {limit} are sent again")
+    return after
+
+
+def replay_record(space: str, epochs: Epochs, record: Record, viewer: Viewer) -> Replayed | None:
+    """The message of a record for a participant; None where it has none, or none for that participant."""
+    if not viewer.sees(record):
+        return None
+    if isinstance(record, Frame) and record.kind == "frame":
+        body = frames.frame_with_position(record.stream_id, record.seq, record.sender, record.data)
+        return Replayed(record.seq, record.opcode, body)
+    rendered = render(space, epochs.at(record.seq), record)
+    return None if rendered is None else Replayed(record.seq, frames.TEXT, with_seq(rendered, record.seq))
+
+
+def chunks(messages: list[Replayed]) -> Iterator[tuple[bytes, int]]:
+    """The bytes of consecutive WebSocket messages, with the seq of the last of each chunk."""
+    for start in range(0, len(messages), CHUNK_MESSAGES):
+        chunk = messages[start : start + CHUNK_MESSAGES]
+        yield b"".join(header(each.opcode, len(each.body)) + each.body for each in chunk), chunk[-1].seq
+
+
+class Replay:
+    """The records of one space, for participants that were not connected or that poll."""
+
+    def __init__(self, state: SpaceState, recorder: Recorder, threads: ReplayThreads) -> None:
+        self._state = state
+        self._space = state.id
+        self._recorder = recorder
+        self._threads = threads
+        self._recent = RecentRecords()
+
+    def append(self, record: Record | FrameBlock, size: int) -> None:
+        """Remember a record or a block. ``size`` is that of its data, as the recorder returned it or as it is known."""
+        self._recent.append(record, size)
+
+    # -- resuming ---------------------------------------------------------------------------------
+
+    async def backlog(
+        self, participant: str, resume: Position, is_wanted: Callable[[], bool]
+    ) -> Backlog | CannotResume:
+        """What a participant has missed. ``is_wanted`` says, in a thread too, whether its connection is still there."""
+        state = self._state
+        limits = state.limits.resume_records, state.delivery.queue_bytes
+        try:
+            after = resume_after(state, participant, resume)
+            if self._recent.reaches(after):
+                return Backlog(after, after, [])
+            entries = self._recorder.history(self._space, after)
+            if entries is None:
+                return CannotResume("the position is too old: this gateway keeps no journal")
+            viewer, epochs = Viewer(participant), Epochs(state)
+            return await self._threads.resuming.run(
+                (self._space, participant),
+                lambda: self._read_backlog(entries, after, viewer, epochs, *limits, is_wanted),
+            )
+        except CannotResume as no:
+            return no
+        except PositionGone as gone:
+            return CannotResume(f"the position is too old: {gone}")
+        except (JournalError, OSError) as flaw:
+            # Where files are is the operator's business and nobody else's.
+            log.error("the backlog of %s in %s cannot be read: %s", participant, self._space, flaw)
+            return CannotResume("the journal could not be read")
+
+    def _read_backlog(
+        self,
+        entries: Iterable[Entry],
+        after: int,
+        viewer: Viewer,
+        epochs: Epochs,
+        most_records: int,
+        most_bytes: int,
+        is_wanted: Callable[[], bool],
+    ) -> Backlog:
+        """Runs in a thread. Records that the viewer may not see count too, or much would be read to send little."""
+        messages: list[Replayed] = []
+        upto, size = after, 0
+        for entry in itertools.islice(entries, most_records):
+            if not is_wanted():
+                raise CannotResume(_CLOSED)
+            upto = entry.record.seq
+            size += entry.size
+            if size > most_bytes:
+                raise CannotResume(f"more than {most_bytes} bytes were missed")
+            message = replay_record(self._space, epochs, entry.record, viewer)
+            if message is not None:
+                messages.append(message)
+        return Backlog(after, upto, messages)
+
+    def complete(self, participant: str, backlog: Backlog) -> list[Replayed] | CannotResume:
+        """All the messages of a backlog, with those that came since it was read. It ends at the current seq."""
+        if not self._recent.reaches(backlog.upto):
+            return CannotResume("the log moved on too fast to be read")
+        viewer, epochs = Viewer(participant), Epochs(self._state)
+        messages = backlog.messages + [
+            message
+            for record in self._recent.read(backlog.upto)
+            if (message := replay_record(self._space, epochs, record, viewer)) is not None
+        ]
+        most = self._state.delivery.queue_bytes * 3 // 4
+        if sum(len(message.body) for message in messages) > most:
+            return CannotResume(f"more than {most} bytes were missed")
+        return messages
+
+    # -- polling ----------------------------------------------------------------------------------
+
+    async def messages_since(
+        self, participant: str, after: int, limit: int, *, from_memory: bool
+    ) -> tuple[list[bytes], int]:
+        """A page of messages, and the position where it ends. ``after`` 0 asks for everything since the participant's
+        first join that there still is. Nothing from before that join is ever shown."""
+        state = self._state
+        begin = max(after, state.first_joins.get(participant, state.seq))
+        most = _RECORDS_PER_MESSAGE * limit
+        entries = self._entries_above(begin, most, from_memory, is_from_start=after == 0)
+        viewer, epochs = Viewer(participant), Epochs(state)
+        try:
+            return await self._threads.polling.run(
+                (self._space, participant), lambda: self._page(entries, begin, limit, viewer, epochs)
+            )
+        except PositionGone as gone:
+            raise InvalidRequest(f"what came after that is not kept any more: {gone}") from None
+        except (JournalError, OSError) as flaw:
+            log.error("the journal of %s cannot be read: %s", self._space, flaw)
+            raise JournalUnavailable("what came after that cannot be read: the log of the gateway says why") from None
+
+    def _entries_above(self, after: int, most: int, from_memory: bool, *, is_from_start: bool) -> Iterator[Entry]:
+        if not (from_memory and self._recent.reaches(after)):
+            entries = self._recorder.history(self._space, after)
+            everything = self._recorder.history(self._space, 0)
+            if entries is not None and everything is not None:
+                return itertools.islice(_or_else(entries, everything) if is_from_start else entries, most)
+        # A copy, because the window in memory moves on while a thread reads.
+        recent = list(itertools.islice(self._recent.read(after), most))
+        return (Entry(0, self._space, "", record, _size(record)) for record in recent)
+
+    def _page(
+        self, entries: Iterator[Entry], after: int, limit: int, viewer: Viewer, epochs: Epochs
+    ) -> tuple[list[bytes], int]:
+        """Runs in a thread."""
+        messages: list[bytes] = []
+        seq, read_bytes, page_bytes = after, 0, 0
+        for entry in entries:
+            record = entry.record
+            seq = record.seq
+            read_bytes += entry.size
+            if viewer.sees(record):
+                body = render(self._space, epochs.at(seq), record)
+                if body is None and isinstance(record, Frame):
+                    body = frames.as_json(record.stream_id, record.sender, record.data, record.opcode)
+                if body is not None:
+                    messages.append(with_seq(body, seq))
+                    page_bytes += len(body)
+            if len(messages) >= limit or max(read_bytes, page_bytes) >= MAX_PAGE_BYTES:
+                break
+        return messages, seq
+
+    async def position_at(self, participant: str, micros: int) -> int:
+        """The last position before a time."""
+        found = self._recent.seq_before(micros)
+        if found is not None:
+            return found
+        reader = (self._space, participant)
+        try:
+            return await self._threads.polling.run(reader, lambda: self._recorder.seq_before(self._space, micros))
+        except (JournalError, OSError) as flaw:
+            log.error("the journal of %s cannot be read: %s", self._space, flaw)
+            raise JournalUnavailable("that time cannot be found: the log of the gateway says why") from None
+
+
+def _or_else(entries: Iterator[Entry], others: Iterator[Entry]) -> Iterator[Entry]:
+    """The others, where the first of these was pruned."""
+    try:
+        yield from entries
+    except PositionGone:
+        yield from others
+
+
+def _size(record: Record) -> int:
+    return len(record.data) if isinstance(record, Frame | EnvelopeAccepted) else 0

@@ -1,0 +1,172 @@
+"""Writing a partition of files from an event loop: small batches at once, large batches and syncs in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from mewstream.journal.partition import Partition
+from mewstream.journal.settings import JournalSettings
+from mewstream.protocol.records import FrameBlock, Record
+
+#: With durability ``none`` and ``flush`` nobody waits for the disk. It is asked to write whenever this much has been
+#: written since the last time, so that the sync at the end of a segment does not take long.
+WRITE_BACK_BYTES = 4 << 20
+#: When this many times ``flush_bytes`` wait for the writing thread, the event loop waits for it too.
+MAX_WAITING = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WriterHost:
+    """What the writers of one journal share, and whom they report to."""
+
+    loop: asyncio.AbstractEventLoop
+    settings: JournalSettings
+    write_thread: Executor
+    sync_thread: Executor
+    on_progress: Callable[[FileWriter], None]
+    on_failure: Callable[[BaseException], None]
+
+
+class FileWriter:
+    """The :class:`~mewstream.journal.interface.Writer` of a :class:`Partition`."""
+
+    def __init__(self, partition: Partition, epoch: str, host: WriterHost) -> None:
+        self.epoch = epoch
+        self.partition = partition
+        self.is_paused = False
+        """The journal fails or is being closed: nothing is written until that is over."""
+        self.is_syncing = False
+        self._host = host
+        self._flush_bytes = host.settings.flush_bytes
+        self._must_sync = host.settings.durability == "fsync"
+        self._writing: Future[None] | None = None
+        self._is_rolling = False
+        """The writing thread begins a new segment; until it has, nothing can be synced."""
+
+    @property
+    def end_offset(self) -> int:
+        return self.partition.end_offset
+
+    @property
+    def committed_offset(self) -> int:
+        return self.partition.synced_offset if self._must_sync else self.partition.next_offset
+
+    @property
+    def has_waiting(self) -> bool:
+        return self.partition.pending_bytes > 0
+
+    @property
+    def has_full_batch(self) -> bool:
+        partition = self.partition
+        return partition.pending_bytes >= self._flush_bytes or partition.has_full_batch
+
+    def append(self, space: str, record: Record | FrameBlock) -> int:
+        return self.partition.append(space, self.epoch, record)
+
+    def flush(self, *, urgent: bool) -> None:
+        """Few records are written at once. Many take a while to compress and write: unless they are urgent, a thread
+        does that, one batch at a time, and what is appended meanwhile waits, up to a limit."""
+        if self.is_paused:
+            return
+        is_now = urgent or self._should_write_now()
+        try:
+            if is_now:
+                self.write_waiting()
+            elif self._writing is None:
+                self.partition.prepare()
+                self._write_in_thread(self.partition.write)
+        except Exception as error:
+            self._host.on_failure(error)
+        else:
+            if is_now:
+                self._has_written()
+
+    def _should_write_now(self) -> bool:
+        if self._writing is not None:
+            return self.partition.pending_bytes >= MAX_WAITING * self._flush_bytes
+        return not self.partition.fills_a_batch
+
+    def write_waiting(self) -> None:
+        """Write everything that waits, on the event loop. Raises whatever goes wrong."""
+        self._finish_writing()
+        self.partition.flush(may_roll=False)
+
+    def close(self) -> None:
+        """Write and sync everything. Raises whatever goes wrong. The threads have ended before."""
+        with contextlib.suppress(Exception):
+            self._finish_writing()  # what the thread could not write is written below
+        self.partition.flush()
+        self.partition.sync()
+        self.has_synced()
+
+    # -- in the writing thread --------------------------------------------------------------------
+
+    def _write_in_thread(self, task: Callable[[], None]) -> None:
+        writing = self._writing = self._host.write_thread.submit(task)
+        writing.add_done_callback(lambda _: self._host.loop.call_soon_threadsafe(self._thread_has_written, writing))
+
+    def _thread_has_written(self, writing: Future[None]) -> None:
+        if self._writing is not writing:
+            return  # a flush has waited for it
+        try:
+            self._finish_writing()
+        except Exception as error:
+            self._host.on_failure(error)
+        else:
+            self._has_written()
+
+    def _finish_writing(self) -> None:
+        """Wait for the writing thread, if it is at work, and raise what went wrong there."""
+        writing, self._writing = self._writing, None
+        self._is_rolling = False
+        if writing is not None:
+            writing.result()
+            self.partition.finish()
+
+    def _has_written(self) -> None:
+        self._sync_if_needed()
+        self._host.on_progress(self)
+
+    # -- in the syncing thread --------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Sync what is written, as the settings demand, and begin a new segment if this one is full. May be called in a
+        thread while the writer is paused."""
+        if self.partition.is_full:
+            self.partition.roll()
+        if self._must_sync:
+            self.partition.sync()
+
+    def has_synced(self) -> None:
+        """Call this after :meth:`sync`."""
+        self.partition.synced(self.partition.unsynced)
+
+    def _sync_if_needed(self) -> None:
+        partition = self.partition
+        if self.is_syncing or self._is_rolling or self.is_paused:
+            return
+        if partition.is_full:
+            # Beginning a new segment syncs the old one. If a batch is being written, this is called again after it.
+            if self._writing is None:
+                self._is_rolling = True
+                self._write_in_thread(partition.roll)
+            return
+        if partition.unsynced if self._must_sync else partition.unsynced_bytes >= WRITE_BACK_BYTES:
+            self.is_syncing = True
+            partition.unsynced_bytes = 0
+            batches = partition.unsynced
+            future = self._host.loop.run_in_executor(self._host.sync_thread, partition.sync, batches)
+            future.add_done_callback(lambda future: self._thread_has_synced(batches, future))
+
+    def _thread_has_synced(self, batches: int, future: asyncio.Future[None]) -> None:
+        self.is_syncing = False
+        error = future.exception()
+        if error is not None:
+            self._host.on_failure(error)
+            return
+        self.partition.synced(batches)
+        self._has_written()

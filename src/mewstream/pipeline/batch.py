@@ -42,6 +42,8 @@ class Counted:
     """Frames with a format."""
     ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
     """For each partition of the journal the offsets, the last one not included."""
+    has_beginning: bool = False
+    """A space begins in it."""
 
     def any(self, kinds: frozenset[str] | set[str]) -> bool:
         return not kinds.isdisjoint(self.kinds)
@@ -58,7 +60,7 @@ GROUP BY space, record
 _COUNTS = """
 SELECT CAST(pmod(crc32(CAST(space AS BINARY)), {partitions}) AS INT) AS partition, record,
     sum(count) AS count, sum(numbered) AS numbered, sum(formatted) AS formatted,
-    min(first_offset) AS first, max(last_offset) AS last
+    min(first_offset) AS first, max(last_offset) AS last, min(first_seq) AS first_seq
 FROM {statistics}
 GROUP BY partition, record
 """
@@ -81,6 +83,7 @@ def count(statistics: DataFrame, partitions: int, *, is_whole: bool = True) -> C
         counted.kinds[row["record"]] = counted.kinds.get(row["record"], 0) + records
         counted.numbered += row["numbered"]
         counted.formatted += row["formatted"]
+        counted.has_beginning |= row["first_seq"] == 1
         first, end = counted.ranges.get(number, (row["first"], row["last"] + 1))
         counted.ranges[number] = min(first, row["first"]), max(end, row["last"] + 1)
         found[number] = found.get(number, 0) + records
@@ -115,6 +118,8 @@ class Schemas:
 
 def derive(batch: BatchWriter, bronze: Bronze, stats: DataFrame, counted: Counted, schemas: Schemas) -> None:
     """Write the rows of every table but bronze."""
+    if counted.has_beginning:
+        _refuse_second_beginning(batch, stats)
     context = batch.spark.sparkContext
     # Or Spark would take a stack trace for each step of each plan, to tell where in its code that comes from.
     for form in ("short", "long"):
@@ -122,6 +127,17 @@ def derive(batch: BatchWriter, bronze: Bronze, stats: DataFrame, counted: Counte
     context.setLocalProperty(_POOL, "first")
     with _at_work(batch.spark) as work:
         _Derivation(batch, bronze, stats, counted, schemas, work).run()
+
+
+def _refuse_second_beginning(batch: BatchWriter, stats: DataFrame) -> None:
+    """Its numbers would mean two things, and what is carried over of it would be taken for what it is now."""
+    again = query(_BEGUN_AGAIN, stats=stats, carried=batch.carried(t.SPACE_SUMMARY)).collect()
+    for row in again:
+        raise WarehouseError(
+            f"space {row.space!r} begins with seq 1 again in the journal, and the tables have it up to seq "
+            f"{row.last_seq}: it was erased from the journal alone. Erase it from the tables, `mewstream erase --space "
+            f"{row.space} --warehouse ...`, then run the pipeline"
+        )
 
 
 #: Which tasks go first: see fairscheduler.xml.
@@ -292,6 +308,11 @@ class _Derivation:
         self.batch.replace(t.SPACE_SUMMARY, summary.summary(self.batch.carried(t.SPACE_SUMMARY), *self.additions))
 
 
+_BEGUN_AGAIN = """
+SELECT carried.space, carried.last_seq
+FROM {stats} AS stats JOIN {carried} AS carried ON stats.space = carried.space
+WHERE stats.first_seq = 1
+"""
 _SPACES = """
 SELECT space, min(first_seq) AS first_seq, max(last_seq) AS last_seq, max(last_ts) AS last_ts
 FROM {stats}

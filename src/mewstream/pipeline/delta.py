@@ -11,6 +11,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from deltalake.transaction import (
     Transaction,
     create_table_with_add_actions,
 )
+from pyarrow import fs
 
 from mewstream.pipeline.column_types import arrow_type
 from mewstream.pipeline.errors import WarehouseError
@@ -34,8 +36,9 @@ from mewstream.pipeline.tables import Layer, Table
 APPLICATION = "mewstream-pipeline"
 _KEY = "mewstream"
 _LONGEST = 500
+_VERSION = re.compile(r"(\d{20})\.(checkpoint)?")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-#: Expired commits are looked for now and then, and not after each one: that takes longer the more there are.
+#: Old commits are looked for now and then, and not after each one: see :meth:`DeltaLog.forget`.
 _AFTERWARDS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
@@ -45,12 +48,11 @@ def delta_schema(table: Table) -> Schema:
 
 def _properties(table: Table) -> dict[str, str]:
     """How long files stay that are not of the newest version, and the commits before it. For files it is Delta's
-    ordinary safety period, but for tables that nobody reads except the next batch. Every commit lists the log, so that
-    it must not become long; who follows a table whose rows are final, as a stream, has a day."""
+    ordinary safety period, but for tables that nobody reads except the next batch."""
     return {
         "delta.dataSkippingStatsColumns": ",".join(table.statistics),
         "delta.deletedFileRetentionDuration": f"interval {1 if table.layer is Layer.STATE else 7} days",
-        "delta.logRetentionDuration": "interval 1 hours" if table.has_open_rows else "interval 1 days",
+        "delta.logRetentionDuration": "interval 1 days",
         "delta.checkpointInterval": "10",
     }
 
@@ -155,6 +157,28 @@ class DeltaLog:
             self.delta.restore(version)
             self.delta.update_incremental()
         self.sync()
+
+    def forget(self, keep: int, age: timedelta | None = None) -> None:
+        """Let the log begin at a checkpoint: the newest that has ``keep`` commits after it, or is of that ``age``. What
+        came before can neither be read nor followed any more."""
+        filesystem = self.store.filesystem(self.table.name)
+        listed = [
+            (int(found[1]), found[2] is not None, info)
+            for info in filesystem.get_file_info(fs.FileSelector("_delta_log"))
+            if (found := _VERSION.match(info.base_name))
+        ]
+        before = datetime.now(UTC) - age if age is not None else datetime.min.replace(tzinfo=UTC)
+        begin = max(
+            (
+                version
+                for version, is_checkpoint, info in listed
+                if is_checkpoint and (version <= self.version - keep or info.mtime < before)
+            ),
+            default=0,
+        )
+        for version, _, info in listed:
+            if version < begin:
+                filesystem.delete_file(info.path)
 
     def sync(self) -> None:
         """The newest commit survives a power failure."""

@@ -11,7 +11,6 @@ Interrupted at any moment, the tables are sound; erasing again completes it.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,7 +28,6 @@ from mewstream.pipeline.tables import RECORDS, REFRESH, SPACE_SUMMARY
 #: Applications whose numbers, in ``commits``, say which erase was begun, and which is complete.
 _BEGUN, _COMPLETE = "mewstream-erase", "mewstream-erased"
 _LOG = "_delta_log/"
-_VERSION = re.compile(r"(\d{20})\.")
 
 
 class Erased(NamedTuple):
@@ -133,15 +131,12 @@ def _purge(log: DeltaLog) -> int:
     sent to this very version."""
     with told(log.store):
         log.delta.create_checkpoint()
+        log.forget(0)
     filesystem, live = log.store.filesystem(log.table.name), {file.path for file in log.files()}
-    removed = 0
-    for info in filesystem.get_file_info(fs.FileSelector("", recursive=True)):
-        if info.type is not fs.FileType.File or info.path in live:
-            continue
-        version = _VERSION.match(info.base_name)
-        is_of_log = info.path.startswith(_LOG)
-        if not is_of_log or (version and int(version[1]) < log.version):
-            filesystem.delete_file(info.path)
-            removed += not is_of_log
+    found = filesystem.get_file_info(fs.FileSelector("", recursive=True))
+    files = [info.path for info in found if info.type is fs.FileType.File and not info.path.startswith(_LOG)]
+    gone = [path for path in files if path not in live]
+    for path in gone:
+        filesystem.delete_file(path)
     log.sync()
-    return removed
+    return len(gone)

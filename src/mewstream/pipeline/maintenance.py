@@ -28,6 +28,10 @@ SIZES = (1 << 20, 16 << 20, 128 << 20)
 FAN_IN = 16
 #: How often to look, in batches.
 COMPACT_EVERY = 16
+#: Every commit and every reader lists the log, so that it must not become long. Who follows a table as a stream may be
+#: so far behind.
+KEPT_COMMITS = 1000
+KEPT_COMMITS_FOR = timedelta(days=1)
 _VACUUM = "mewstream-vacuum"
 _PROPERTIES = WriterProperties(compression="SNAPPY")
 
@@ -49,11 +53,11 @@ def before_batch(tables: Tables, *, now: datetime | None = None) -> None:
 
 
 def after_batch(tables: Tables) -> None:
-    """Forget commits that are older than the table's properties say."""
+    """Forget old commits."""
     if tables.batch % COMPACT_EVERY == 0:
         for each in (*tables.logs.values(), tables.commits):
             with told(each.store):
-                each.delta.cleanup_metadata()
+                each.forget(KEPT_COMMITS, KEPT_COMMITS_FOR)
 
 
 # -- compaction -----------------------------------------------------------------------------------

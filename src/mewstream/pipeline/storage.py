@@ -7,7 +7,6 @@ credentials: the environment, by the names that the store's own tools use (``AWS
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import os
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
+from mewstream.io import lock_file
 from mewstream.journal.files import Files
 from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.source_options import without_secrets
@@ -108,23 +108,16 @@ def locked(store: Store) -> Iterator[None]:
     if not store.is_local:
         yield
         return
-    root = Path(store.root)
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        handle = os.open(root / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        handle = lock_file.acquire(Path(store.root, LOCK))
+    except lock_file.LockHeld as held:
+        by = f" (process {held.holder})" if held.holder else ""
+        raise WarehouseError(
+            f"{store} is being written by another pipeline{by}: wait for it, or give this one another --warehouse"
+        ) from None
     except OSError as error:
-        raise WarehouseError(f"cannot use {root} as a warehouse: {error.strerror or error}") from None
+        raise WarehouseError(f"cannot use {store} as a warehouse: {error.strerror or error}") from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(handle, 32).decode("ascii", "replace").strip()
-            by = f" (process {holder})" if holder else ""
-            raise WarehouseError(
-                f"{root} is being written by another pipeline{by}: wait for it, or give this one another --warehouse"
-            ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(handle)

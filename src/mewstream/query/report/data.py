@@ -103,30 +103,18 @@ def collect(asked: Questions, chosen: Chosen | None = None) -> ReportData:
     totals["refusal_records"] = records["count"]
     begin, end, count = (totals.pop(name) for name in ("begin", "end", "spaces"))
     listed = asked.rows(_SPACES)
-    nothing: Rows = []
-    if begin is None or end is None:
-        return ReportData(
-            **dict.fromkeys(("streams", "writes", "rights", "rates", "messages", "latency", "refusals"), nothing),
-            **dict.fromkeys(("refusal_codes", "gaps", "handoffs", "sessions", "quarantine", "findings"), nothing),
-            spaces=listed,
-            space_count=count,
-            totals=totals,
-            span=None,
-            participant_count=0,
-        )
-    span = Span.over(begin, end)
+    span, coarse = (Span.over(begin or 0, end or 0, buckets) for buckets in (MOST_BUCKETS, LATENCY_BUCKETS))
     streams = asked.rows(_TOP_STREAMS)
     _name_places(asked, streams)
     rates = asked.rows(_RATES.format(bucket=span.bucket))
     for place, stream in enumerate(streams):
         stream["peak_rate"] = _peak(rates, place, span)
-    coarse = Span.over(begin, end, LATENCY_BUCKETS)
     [people] = asked.rows("SELECT count(DISTINCT (space, participant)) AS count FROM the_sessions")
     return ReportData(
         spaces=listed,
         space_count=count,
         totals=totals,
-        span=span,
+        span=None if begin is None else span,
         streams=streams,
         writes=asked.rows(_WRITES.format(bucket=span.bucket)),
         rights=asked.rows(_RIGHTS),
@@ -181,8 +169,8 @@ WITH windows AS (
     SELECT space, stream_id, max(interarrival_p99_ms) AS worst_pause, CAST(sum(drops) AS BIGINT) AS drops
     FROM the_stream_metrics GROUP BY space, stream_id
 )
-SELECT space, stream_id, alias, description, status, owner, frames, bytes, epoch_ms(ready_ts) AS begin,
-    epoch_ms(ended_ts) AS "end", len(owners) AS owners, worst_pause, drops
+SELECT space, stream_id, alias, description, status, owner, coalesce(frames, 0) AS frames, coalesce(bytes, 0) AS bytes,
+    epoch_ms(ready_ts) AS begin, epoch_ms(ended_ts) AS "end", worst_pause, coalesce(drops, 0) AS drops
 FROM (
     SELECT * FROM the_streams ORDER BY frames DESC, ready_seq DESC, space, stream_id LIMIT {TOP_STREAMS}
 ) LEFT JOIN windows USING (space, stream_id)
@@ -242,7 +230,7 @@ FROM the_refusals GROUP BY code, kind ORDER BY count DESC, code, kind LIMIT {MOS
 """
 _GAPS = f"""
 SELECT space, stream_id, sender, count(*) AS gaps, CAST(sum(missing) AS BIGINT) AS missing,
-    CAST(sum(still_missing) AS BIGINT) AS still_missing, count(*) FILTER (healed) AS healed, epoch_ms(max(ts)) AS last
+    CAST(sum(still_missing) AS BIGINT) AS still_missing
 FROM the_sequence_gaps GROUP BY space, stream_id, sender
 ORDER BY still_missing DESC, missing DESC, space, stream_id, sender LIMIT {MOST_LISTED}
 """
@@ -259,8 +247,7 @@ WITH first AS (
     ORDER BY min(joined_ts), space, participant LIMIT {TOP_PEOPLE}
 )
 SELECT * FROM (
-    SELECT space, participant, ended_how, connections, transport, epoch_ms(joined_ts) AS "from",
-        epoch_ms(left_ts) AS until,
+    SELECT space, participant, ended_how, epoch_ms(joined_ts) AS "from", epoch_ms(left_ts) AS until,
         [{{"from": epoch_ms(each.ts), "until": epoch_ms(each.resumed_ts), "reason": each.reason}}
             for each in coalesce(suspensions, [])[:{MOST_LISTED}]] AS lost
     FROM the_sessions JOIN first USING (space, participant)

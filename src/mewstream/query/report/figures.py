@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from mewstream.query.report.data import ReportData, Span
 from mewstream.query.report.look import (
     BAD,
     COLOURS,
+    LEGEND,
     OTHERS,
     WARN,
     Figure,
+    Piece,
     amount,
+    bars,
     clock,
     iso,
+    lanes_axis,
     lasting,
     safe,
     short,
@@ -23,8 +28,9 @@ from mewstream.query.report.look import (
 )
 
 _ROW_PIXELS = 22
+#: The height of a bar, in rows.
+_STAY = 0.6
 _MARGIN = {"l": 64, "r": 16, "t": 36, "b": 40}
-_LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"}
 _TOP_CODES = 8
 
 
@@ -39,44 +45,31 @@ def activity(data: ReportData) -> Figure | None:
     messages = [0] * span.buckets
     for row in data.messages:
         messages[row["bucket"]] += row["envelopes"]
-    x = [iso(span.start_of(bucket)) for bucket in range(span.buckets)]
-    rates = {"x": x, "type": "scatter", "mode": "lines"}
     traces = [
-        {
-            **rates,
-            "name": "frames/s",
-            "y": [span.per_second(each) for each in frames],
-            "fill": "tozeroy",
-            "line": {"color": COLOURS[0], "width": 1.5, "shape": "hvh"},
-            "hovertemplate": "%{y} frames/s<extra></extra>",
-        },
-        {
-            **rates,
-            "name": "messages/s",
-            "y": [span.per_second(each) for each in messages],
-            "line": {"color": COLOURS[1], "width": 1.5, "shape": "hvh"},
-            "hovertemplate": "%{y} messages/s<extra></extra>",
-        },
+        _line(
+            f"{what}/s",
+            _starts(span),
+            [span.per_second(each) for each in counts],
+            f"%{{y}} {what}/s",
+            {"color": colour, "width": 1.5, "shape": "hvh"},
+            **fill,
+        )
+        for what, counts, colour, fill in (
+            ("frames", frames, COLOURS[0], {"fill": "tozeroy"}),
+            ("messages", messages, COLOURS[1], {}),
+        )
     ]
     if presence := _presence(data, span):
         traces.append(presence)
-    layout = {
-        "height": 280,
-        "margin": {**_MARGIN, "r": 56},
-        "xaxis": time_axis(span.begin, span.end),
-        "yaxis": {"title": {"text": f"per second, in {lasting(span.step)}"}, "rangemode": "tozero"},
-        "yaxis2": {
-            "title": {"text": "present"},
-            "overlaying": "y",
-            "side": "right",
-            "rangemode": "tozero",
-            "showgrid": False,
-            "dtick": 1 if data.participant_count <= 8 else None,
-        },
-        "legend": _LEGEND,
-        "hovermode": "x unified",
+    second_axis = {
+        **_counted_from_zero("present"),
+        "overlaying": "y",
+        "side": "right",
+        "showgrid": False,
+        "dtick": 1 if data.participant_count <= 8 else None,
     }
-    return {"data": traces, "layout": layout}
+    y = _counted_from_zero(f"per second, in {lasting(span.step)}")
+    return _over_time(span, traces, y, margin={**_MARGIN, "r": 56}, yaxis2=second_axis, hovermode="x unified")
 
 
 def _presence(data: ReportData, span: Span) -> Figure | None:
@@ -94,16 +87,8 @@ def _presence(data: ReportData, span: Span) -> Figure | None:
         here += steps[at]
         x.append(iso(at))
         y.append(here)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "participants here",
-        "x": [*x, iso(span.end)],
-        "y": [*y, here],
-        "yaxis": "y2",
-        "line": {"color": COLOURS[2], "width": 1.5, "shape": "hv", "dash": "dot"},
-        "hovertemplate": "%{y} here<extra></extra>",
-    }
+    line = {"color": COLOURS[2], "width": 1.5, "shape": "hv", "dash": "dot"}
+    return _line("participants here", [*x, iso(span.end)], [*y, here], "%{y} here", line, yaxis="y2")
 
 
 def rates(data: ReportData) -> Figure | None:
@@ -114,7 +99,6 @@ def rates(data: ReportData) -> Figure | None:
     by_stream: dict[int, list[float]] = defaultdict(lambda: [0.0] * span.buckets)
     for row in data.rates:
         by_stream[row["stream"]][row["bucket"]] = span.per_second(row["frames"])
-    x = [iso(span.start_of(bucket)) for bucket in range(span.buckets)]
     unnamed = max(data.totals["streams"] - len(data.streams), 0)
     traces = []
     for number in sorted(by_stream, key=lambda each: (each < 0, each)):
@@ -123,27 +107,11 @@ def rates(data: ReportData) -> Figure | None:
         else:
             name = short(stream_name(data.streams[number], with_space=data.space_count > 1), 34)
         colour = OTHERS if number < 0 else COLOURS[number % len(COLOURS)]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "stackgroup": "frames",
-                "name": safe(name),
-                "x": x,
-                "y": by_stream[number],
-                "line": {"width": 0.8, "color": colour, "shape": "hvh"},
-                "hovertemplate": "%{y:.3~g}/s  %{fullData.name}<extra></extra>",
-            }
-        )
-    layout = {
-        "height": 300 + 22 * (len(traces) // 3),
-        "margin": _MARGIN,
-        "xaxis": time_axis(span.begin, span.end),
-        "yaxis": {"title": {"text": f"frames/s, in {lasting(span.step)}"}, "rangemode": "tozero"},
-        "legend": _LEGEND,
-        "hovermode": "closest",
-    }
-    return {"data": traces, "layout": layout}
+        line = {"width": 0.8, "color": colour, "shape": "hvh"}
+        hover = "%{y:.3~g}/s  %{fullData.name}"
+        traces.append(_line(safe(name), _starts(span), by_stream[number], hover, line, stackgroup="frames"))
+    y = _counted_from_zero(f"frames/s, in {lasting(span.step)}")
+    return _over_time(span, traces, y, height=300 + 22 * (len(traces) // 3))
 
 
 def latency(data: ReportData) -> Figure | None:
@@ -152,28 +120,13 @@ def latency(data: ReportData) -> Figure | None:
     if span is None or not data.latency:
         return None
     x = [iso(row["at"]) for row in data.latency]
-    traces = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers" if len(x) < 60 else "lines",
-            "name": name,
-            "x": x,
-            "y": [_rounded(row[name]) for row in data.latency],
-            "line": {"color": colour, "width": 1.8},
-            "marker": {"size": 4},
-            "hovertemplate": f"{name} %{{y:.4~g}} ms<extra></extra>",
-        }
-        for name, colour in (("p50", COLOURS[2]), ("p95", WARN), ("p99", BAD))
-    ]
-    layout = {
-        "height": 280,
-        "margin": _MARGIN,
-        "xaxis": time_axis(span.begin, span.end),
-        "yaxis": {"title": {"text": "ms"}, "rangemode": "tozero"},
-        "legend": _LEGEND,
-        "hovermode": "x unified",
-    }
-    return {"data": traces, "layout": layout}
+    look = {"mode": "lines+markers" if len(x) < 60 else "lines", "marker": {"size": 4}}
+    traces = []
+    for name, colour in (("p50", COLOURS[2]), ("p95", WARN), ("p99", BAD)):
+        # Four figures are more than a pixel shows, and less than half the text.
+        y = [float(f"{row[name]:.4g}") for row in data.latency]
+        traces.append(_line(name, x, y, f"{name} %{{y:.4~g}} ms", {"color": colour, "width": 1.8}, **look))
+    return _over_time(span, traces, _counted_from_zero("ms"), hovermode="x unified")
 
 
 def refusals_by_code(data: ReportData) -> Figure | None:
@@ -209,7 +162,7 @@ def refusals_by_code(data: ReportData) -> Figure | None:
         "margin": {**_MARGIN, "l": 190},
         "xaxis": {"title": {"text": "refusals"}, "rangemode": "tozero", "tickformat": "~s"},
         "yaxis": {"autorange": "reversed", "showgrid": False, "fixedrange": True},
-        "legend": _LEGEND,
+        "legend": LEGEND,
     }
     return {"data": traces, "layout": layout}
 
@@ -235,15 +188,8 @@ def refusals_over_time(data: ReportData) -> Figure | None:
                     "hovertemplate": "%{y} %{fullData.name}<extra></extra>",
                 }
             )
-    layout = {
-        "height": max(260, 110 + 30 * len(codes)),
-        "barmode": "stack",
-        "margin": _MARGIN,
-        "xaxis": time_axis(span.begin, span.end),
-        "yaxis": {"title": {"text": f"in {lasting(span.step)}"}, "rangemode": "tozero"},
-        "legend": _LEGEND,
-    }
-    return {"data": traces, "layout": layout}
+    y = _counted_from_zero(f"in {lasting(span.step)}")
+    return _over_time(span, traces, y, height=max(260, 110 + 30 * len(codes)), barmode="stack")
 
 
 def _codes(data: ReportData) -> list[str]:
@@ -281,15 +227,7 @@ def handoffs(data: ReportData) -> Figure | None:
                     "marker": {"symbol": symbol, "size": 10, "color": colour, "line": {"width": 1, "color": "#fff"}},
                 }
             )
-    layout = {
-        "height": 280,
-        "margin": _MARGIN,
-        "xaxis": time_axis(span.begin, span.end),
-        "yaxis": {"title": {"text": "ms to first frame"}, "type": "log", "dtick": 1},
-        "legend": _LEGEND,
-        "hovermode": "closest",
-    }
-    return {"data": traces, "layout": layout}
+    return _over_time(span, traces, {"title": {"text": "ms to first frame"}, "type": "log", "dtick": 1})
 
 
 def _handoff_in_words(handoff: dict[str, Any]) -> str:
@@ -311,58 +249,43 @@ def sessions(data: ReportData) -> Figure | None:
     rows: dict[tuple[str, str], int] = {}
     for session in data.sessions:
         rows.setdefault((session["space"], session["participant"]), len(rows))
-    here: list[tuple[int, int, int, str]] = []
-    lost: list[tuple[int, int, int, str]] = []
+    here: list[Piece] = []
+    lost: list[Piece] = []
     for session in data.sessions:
         row = rows[session["space"], session["participant"]]
         until = session["until"] if session["until"] is not None else span.end
         name = safe(short(session["participant"]))
         how = "still here" if session["until"] is None else f"left: {safe(short(session['ended_how'] or 'unknown'))}"
         stay = f"<b>{name}</b> for {lasting(until - session['from'])}<br>from {clock(session['from'])}<br>{how}"
-        here.append((session["from"], until, row, stay))
+        here.append((session["from"], until, row, _STAY, stay))
         for gap in session["lost"]:
             back = gap["until"] if gap["until"] is not None else until
             said = f"<b>{name}</b> was away for {lasting(back - gap['from'])}<br>{safe(short(gap['reason'] or ''))}"
-            lost.append((gap["from"], back, row, said))
-    traces = [
-        _stays("here", COLOURS[0], 0.6, here),
-        *([_stays("connection lost, rights kept", WARN, 0.6, lost)] if lost else []),
-    ]
+            lost.append((gap["from"], back, row, _STAY, said))
+    traces = [bars("here", COLOURS[0], here), *([bars("connection lost, rights kept", WARN, lost)] if lost else [])]
     names = [short(f"{space}/{who}" if with_space else who, 24) for space, who in rows]
-    layout = {
-        "height": 86 + _ROW_PIXELS * len(rows),
-        "barmode": "overlay",
-        "margin": {**_MARGIN, "l": 178},
-        "xaxis": time_axis(span.begin, span.end),
-        "yaxis": {
-            "range": [len(rows) - 0.4, -0.6],
-            "tickvals": list(rows.values()),
-            "ticktext": [safe(name) for name in names],
-            "showgrid": False,
-            "zeroline": False,
-            "fixedrange": True,
-        },
-        "legend": _LEGEND,
-        "hovermode": "closest",
-    }
+    y = lanes_axis([len(rows) - 0.4, -0.6], list(rows.values()), [safe(name) for name in names])
+    height = 86 + _ROW_PIXELS * len(rows)
+    return _over_time(span, traces, y, height=height, barmode="overlay", margin={**_MARGIN, "l": 178})
+
+
+# -- what they share ------------------------------------------------------------------------------
+
+
+def _starts(span: Span) -> list[str]:
+    return [iso(span.start_of(bucket)) for bucket in range(span.buckets)]
+
+
+def _line(name: str, x: list[str], y: Sequence[float], hover: str, line: Figure, **more: Any) -> Figure:
+    shown = {"name": name, "x": x, "y": y, "line": line, "hovertemplate": f"{hover}<extra></extra>"}
+    return {"type": "scatter", "mode": "lines", **shown, **more}
+
+
+def _counted_from_zero(title: str) -> Figure:
+    return {"title": {"text": title}, "rangemode": "tozero"}
+
+
+def _over_time(span: Span, traces: list[Figure], y: Figure, **more: Any) -> Figure:
+    axes = {"xaxis": time_axis(span.begin, span.end), "yaxis": y}
+    layout = {"height": 280, "margin": _MARGIN, **axes, "legend": LEGEND, "hovermode": "closest", **more}
     return {"data": traces, "layout": layout}
-
-
-def _stays(name: str, colour: str, height: float, stays: list[tuple[int, int, int, str]]) -> Figure:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "base": [iso(begin) for begin, _, _, _ in stays],
-        "x": [max(end - begin, 1) for begin, end, _, _ in stays],
-        "y": [row for _, _, row, _ in stays],
-        "width": [height] * len(stays),
-        "customdata": [said for _, _, _, said in stays],
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "marker": {"color": colour, "line": {"width": 0}},
-    }
-
-
-def _rounded(number: float) -> float:
-    """Four figures are more than a pixel shows, and less than half the text."""
-    return float(f"{number:.4g}")

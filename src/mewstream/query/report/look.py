@@ -10,6 +10,10 @@ from typing import Any
 Figure = dict[str, Any]
 """What plotly.js draws: ``data`` and ``layout``. Names in it are escaped, because plotly reads its texts as HTML."""
 
+Piece = tuple[int, int, float, float, str]
+"""A bar: from, until, the middle of its height, its height, and what it is in words."""
+
+LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"}
 #: Told apart by most eyes, on white and on black.
 COLOURS = ("#4c8dff", "#f28e2b", "#22b07d", "#b07cf0", "#e5586b", "#17b3c7", "#c9a227", "#e377c2", "#7f9c3b", "#9c755f")
 OTHERS = "#8a94a6"
@@ -85,6 +89,29 @@ def colours_of(names: Iterable[str | None]) -> dict[str | None, str]:
 def time_axis(begin: int, end: int, **more: Any) -> dict[str, Any]:
     margin = max((end - begin) // 100, 20)
     return {"type": "date", "range": [iso(begin - margin), iso(end + margin)], "showgrid": True, **more}
+
+
+def lanes_axis(extent: list[float], places: list[Any], names: list[str]) -> dict[str, Any]:
+    """The axis of a picture whose rows have names, from its bottom to its top."""
+    fixed = {"showgrid": False, "zeroline": False, "fixedrange": True}
+    return {"range": extent, "tickvals": places, "ticktext": names, **fixed}
+
+
+def bars(name: str, colour: str, pieces: list[Piece], *, outline: int = 0, **more: Any) -> Figure:
+    """Pieces of time, in the rows of a picture."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": safe(short(name, 40)),
+        "base": [iso(begin) for begin, _, _, _, _ in pieces],
+        "x": [max(end - begin, 1) for begin, end, _, _, _ in pieces],
+        "y": [y for _, _, y, _, _ in pieces],
+        "width": [height for _, _, _, height, _ in pieces],
+        "customdata": [said for _, _, _, _, said in pieces],
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "marker": {"color": colour, "line": {"width": outline, "color": colour}},
+        **more,
+    }
 
 
 def stream_name(stream: dict[str, Any], *, with_space: bool) -> str:

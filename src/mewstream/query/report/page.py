@@ -7,15 +7,16 @@ itself the network by its own Content-Security-Policy.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from string import Template
 from typing import Any, NamedTuple
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
+from mewstream.query.asking import Rows
 from mewstream.query.report import figures
-from mewstream.query.report.data import MOST_LISTED, TOP_PEOPLE, ReportData
+from mewstream.query.report.data import MOST_LISTED, TOP_PEOPLE, ReportData, Span
 from mewstream.query.report.look import Figure, amount, clock, lasting, safe, short, volume
 from mewstream.query.report.timeline import timeline
 
@@ -26,14 +27,10 @@ _DASH = f'<path d="M18 28h20" stroke-width="5" {_PEN}/>'
 _RING = f'<circle cx="28" cy="28" r="25" stroke-width="4" {_PEN}/>'
 
 
-class _Column(NamedTuple):
-    title: str
-    is_number: bool = False
-
-
 def page(data: ReportData, *, generated: int) -> str:
     """The whole document. ``generated`` is the time of making it, in milliseconds."""
     drawn: dict[str, Figure] = {}
+    many = data.space_count > 1
 
     def figure(name: str, made: Figure | None, otherwise: str) -> str:
         if made is None:
@@ -63,7 +60,7 @@ def page(data: ReportData, *, generated: int) -> str:
             "Rates",
             _about_rates(data),
             figure("rates", figures.rates(data), "No frame was ever sent."),
-            _streams(data),
+            _table(_streams(data.span), data.streams, with_space=many),
         ),
         '<div class="pair">',
         _section(
@@ -88,14 +85,22 @@ def page(data: ReportData, *, generated: int) -> str:
             figure("refusals-over-time", figures.refusals_over_time(data), "Nothing was refused."),
         ),
         "</div>",
-        _section("Gaps", "Sequence numbers that a writer skipped, and those that came later after all.", _gaps(data)),
-        _section("Quarantine", _about_quarantine(data), _quarantine(data)),
+        _section(
+            "Gaps",
+            "Sequence numbers that a writer skipped, and those that came later after all.",
+            _table(_GAPS, data.gaps, with_space=many, otherwise="No writer skipped a number."),
+        ),
+        _section(
+            "Quarantine",
+            _about_quarantine(data),
+            _table(_QUARANTINE, data.quarantine, with_space=many, otherwise="Everything fits its format."),
+        ),
         _section(
             "Sessions",
             _about_sessions(data),
             figure("sessions", figures.sessions(data), "Nobody was ever here."),
         ),
-        _section("Spaces", "Each space in one row.", _spaces(data)) if data.space_count > 1 else "",
+        _section("Spaces", "Each space in one row.", _table(_SPACES, data.spaces, with_space=True)) if many else "",
     ]
     heading = _heading(data)
     return Template(_asset("page.html")).substitute(
@@ -234,139 +239,79 @@ def _about_sessions(data: ReportData) -> str:
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def _section(title: str, says: str, *parts: str) -> str:
-    return f'<section><h2>{title}</h2><p class="says">{says}</p>{"".join(parts)}</section>'
+class _Column(NamedTuple):
+    title: str
+    cell: Callable[[dict[str, Any]], str]
+    """From a row to HTML."""
+    is_number: bool = False
 
 
-def _table(columns: Sequence[_Column], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML already."""
+def _name(title: str, key: str | None = None, longest: int = 40) -> _Column:
+    return _Column(title, lambda row: "" if row[key or title] is None else safe(short(row[key or title], longest)))
+
+
+def _number(title: str, key: str, form: Callable[[Any], str] = amount) -> _Column:
+    return _Column(title, lambda row: "" if row[key] is None else form(row[key]), is_number=True)
+
+
+def _flag(text: str, *, is_bad: bool) -> str:
+    return f'<span class="{"bad" if is_bad else "good"}">{text}</span>'
+
+
+_FINDINGS = (
+    *(_number("seq", "seq", str), _Column("when", lambda row: clock(row["at"])), _name("rule")),
+    *(_name("stream", "stream_id"), _name("participant"), _name("what was found", "reason", 300)),
+)
+_GAPS = (
+    *(_name("stream", "stream_id"), _name("writer", "sender"), _number("gaps", "gaps"), _number("skipped", "missing")),
+    _number("never came", "still_missing", lambda count: _flag(amount(count), is_bad=count > 0)),
+)
+_QUARANTINE = (
+    *(_name("stream", "stream_id"), _name("format", "format_id"), _name("writer", "sender"), _name("rule")),
+    *(_number("frames", "frames"), _name("for example", "example", 120)),
+)
+_SPACES = (
+    _Column("verdict", lambda row: _flag(safe(row["verdict"] or ""), is_bad=row["verdict"] == "flawed")),
+    *(_number("frames", "frames"), _number("bytes", "bytes", volume), _number("streams", "streams")),
+    *(_number("participants", "participants"), _number("refusals", "refusals"), _number("dropped", "drops")),
+    _Column("last record", lambda row: clock(row["end"])),
+)
+
+
+def _streams(span: Span | None) -> Sequence[_Column]:
+    window = f" in {lasting(span.step)}" if span is not None else ""
+    return (
+        _name("stream", "stream_id"),
+        _Column("what it is", lambda row: safe(short(row["alias"] or row["description"] or "", 60))),
+        *(_name("status"), _name("owner"), _number("frames", "frames"), _number("bytes", "bytes", volume)),
+        _number(f"peak rate{window}", "peak_rate", lambda rate: f"{rate:,.4g}/s"),
+        *(_number("worst p99 pause", "worst_pause", lasting), _number("dropped", "drops")),
+    )
+
+
+def _table(columns: Sequence[_Column], rows: Rows, *, with_space: bool, otherwise: str = "") -> str:
+    """``otherwise`` is said where there are no rows."""
+    if not rows:
+        return otherwise and f'<p class="empty">{otherwise}</p>'
+    columns = [*([_name("space")] if with_space else []), *columns]
     style = [' class="number"' if column.is_number else "" for column in columns]
     head = "".join(f"<th{each}>{column.title}</th>" for column, each in zip(columns, style, strict=True))
     body = "".join(
-        "<tr>" + "".join(f"<td{each}>{cell}</td>" for cell, each in zip(row, style, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(f"<td{each}>{column.cell(row)}</td>" for column, each in zip(columns, style, strict=True))
+        + "</tr>"
         for row in rows
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
+def _section(title: str, says: str, *parts: str) -> str:
+    return f'<section><h2>{title}</h2><p class="says">{says}</p>{"".join(parts)}</section>'
+
+
 def _findings(data: ReportData) -> str:
     if not data.findings:
         return ""
-    rows = [
-        [
-            *([_name(each["space"])] if data.space_count > 1 else []),
-            str(each["seq"]),
-            clock(each["at"]),
-            _name(each["rule"]),
-            _name(each["stream_id"]),
-            _name(each["participant"]),
-            safe(short(each["reason"], 300)),
-        ]
-        for each in data.findings
-    ]
-    columns = [
-        *([_Column("space")] if data.space_count > 1 else []),
-        *(_Column("seq", True), _Column("when"), _Column("rule"), _Column("stream"), _Column("participant")),
-        _Column("what was found"),
-    ]
-    return _section("Findings of the audit", _first_of(data.totals["findings"]), _table(columns, rows))
-
-
-def _streams(data: ReportData) -> str:
-    if not data.streams:
-        return ""
-    rows = [
-        [
-            *([_name(each["space"])] if data.space_count > 1 else []),
-            _name(each["stream_id"]),
-            safe(short(each["alias"] or each["description"] or "", 60)),
-            safe(each["status"]),
-            _name(each["owner"]),
-            amount(each["frames"] or 0),
-            volume(each["bytes"] or 0),
-            "" if each["peak_rate"] is None else f"{each['peak_rate']:,.4g}/s",
-            "" if each["worst_pause"] is None else lasting(each["worst_pause"]),
-            amount(each["drops"] or 0),
-        ]
-        for each in data.streams
-    ]
-    window = f" in {lasting(data.span.step)}" if data.span is not None else ""
-    columns = [
-        *([_Column("space")] if data.space_count > 1 else []),
-        *(_Column("stream"), _Column("what it is"), _Column("status"), _Column("owner")),
-        *(_Column("frames", True), _Column("bytes", True), _Column(f"peak rate{window}", True)),
-        *(_Column("worst p99 pause", True), _Column("dropped", True)),
-    ]
-    return _table(columns, rows)
-
-
-def _gaps(data: ReportData) -> str:
-    if not data.gaps:
-        return '<p class="empty">No writer skipped a number.</p>'
-    rows = [
-        [
-            _name(each["stream_id"]),
-            _name(each["sender"]),
-            amount(each["gaps"]),
-            amount(each["missing"]),
-            f'<span class="{"bad" if each["still_missing"] else "good"}">{amount(each["still_missing"])}</span>',
-        ]
-        for each in data.gaps
-    ]
-    columns = [
-        *(_Column("stream"), _Column("writer"), _Column("gaps", True)),
-        *(_Column("skipped", True), _Column("never came", True)),
-    ]
-    return _table(columns, rows)
-
-
-def _quarantine(data: ReportData) -> str:
-    if not data.quarantine:
-        return '<p class="empty">Everything fits its format.</p>'
-    rows = [
-        [
-            _name(each["stream_id"]),
-            _name(each["format_id"]),
-            _name(each["sender"]),
-            _name(each["rule"]),
-            amount(each["frames"]),
-            safe(short(each["example"] or "", 120)),
-        ]
-        for each in data.quarantine
-    ]
-    columns = [
-        *(_Column("stream"), _Column("format"), _Column("writer"), _Column("rule")),
-        *(_Column("frames", True), _Column("for example")),
-    ]
-    return _table(columns, rows)
-
-
-def _spaces(data: ReportData) -> str:
-    rows = [
-        [
-            _name(each["space"]),
-            f'<span class="{"bad" if each["verdict"] == "flawed" else "good"}">{safe(each["verdict"] or "")}</span>',
-            amount(each["frames"]),
-            volume(each["bytes"]),
-            amount(each["streams"]),
-            amount(each["participants"]),
-            amount(each["refusals"]),
-            amount(each["drops"]),
-            clock(each["end"]),
-        ]
-        for each in data.spaces
-    ]
-    columns = [
-        *(_Column("space"), _Column("verdict"), _Column("frames", True), _Column("bytes", True)),
-        *(_Column("streams", True), _Column("participants", True), _Column("refusals", True)),
-        *(_Column("dropped", True), _Column("last record")),
-    ]
-    return _table(columns, rows)
-
-
-def _first_of(count: int) -> str:
-    return f"The first {MOST_LISTED} of {amount(count)}." if count > MOST_LISTED else "What the log does not justify."
-
-
-def _name(text: object) -> str:
-    return "" if text is None else safe(short(text, 40))
+    count = data.totals["findings"]
+    says = f"The first {MOST_LISTED} of {amount(count)}." if count > MOST_LISTED else "What the log does not justify."
+    return _section("Findings of the audit", says, _table(_FINDINGS, data.findings, with_space=data.space_count > 1))

@@ -15,13 +15,17 @@ from mewstream.query.report.data import TOP_WRITERS, ReportData, Span
 from mewstream.query.report.look import (
     BAD,
     GOOD,
+    LEGEND,
     OTHERS,
     WARN,
     Figure,
+    Piece,
     amount,
+    bars,
     clock,
     colours_of,
     iso,
+    lanes_axis,
     lasting,
     safe,
     short,
@@ -39,9 +43,6 @@ _HELD, _WROTE, _OWNED, _OWNED_BELOW = 0.72, 0.46, 0.1, 0.44
 _MARK_ABOVE, _MARK_PIXELS = 0.36, 8
 #: A single frame is seen too, however long the time is that the picture shows: some pixels, at any width and zoom.
 _OUTLINE_PIXELS = 3
-
-_Piece = tuple[int, int, float, float, str]
-"""A bar: from, until, the middle of its height, its height, and what it is in words."""
 
 #: What happened to a right -> (name in the legend, symbol, colour).
 _MARKS: dict[str, tuple[str, str, str]] = {
@@ -77,8 +78,9 @@ def timeline(data: ReportData) -> Figure | None:
     if data.span is None or not data.streams:
         return None
     groups = _groups(data)
-    bottom = max(lane.y for group in groups for lane in group.lanes) + 0.7
-    colours = colours_of(lane.participant for group in groups for lane in group.lanes if lane.participant is not None)
+    lanes = [lane for group in groups for lane in group.lanes]
+    bottom = max(lane.y for lane in lanes) + 0.7
+    colours = colours_of(lane.participant for lane in lanes if lane.participant is not None)
     traces = [
         *_lives(data, data.span, groups),
         *_held(data, data.span, groups, colours),
@@ -106,16 +108,9 @@ def timeline(data: ReportData) -> Figure | None:
         "bargap": 0,
         "margin": {"l": 178, "r": 16, "t": 44, "b": 40},
         "xaxis": time_axis(data.span.begin, data.span.end, side="bottom"),
-        "yaxis": {
-            "range": [bottom, -0.2],
-            "tickvals": [lane.y for group in groups for lane in group.lanes],
-            "ticktext": [_label(lane) for group in groups for lane in group.lanes],
-            "showgrid": False,
-            "zeroline": False,
-            "fixedrange": True,
-        },
+        "yaxis": lanes_axis([bottom, -0.2], [lane.y for lane in lanes], [_label(lane) for lane in lanes]),
         "annotations": headers,
-        "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+        "legend": {**LEGEND, "y": 1},
         "hovermode": "closest",
     }
     return {"data": traces, "layout": layout}
@@ -172,22 +167,22 @@ def _lives(data: ReportData, span: Span, groups: list[_Group]) -> list[Figure]:
 def _held(data: ReportData, span: Span, groups: list[_Group], colours: dict[str | None, str]) -> list[Figure]:
     """The time for which a right was held (a band) and for which the stream was owned (a line below it)."""
     by_stream = {group.stream: group for group in groups}
-    bars: dict[tuple[str, str], list[_Piece]] = defaultdict(list)
+    held: dict[tuple[str, str], list[Piece]] = defaultdict(list)
     for right in data.rights:
         lane = by_stream[right["stream"]].lane(right["participant"])
         if lane is not None:
             until = right["until"] if right["until"] is not None else span.end
             place = (lane.y, _HELD) if right["right"] == "write" else (lane.y + _OWNED_BELOW, _OWNED)
-            bars[right["participant"], right["right"]].append((right["from"], until, *place, _right_in_words(right)))
+            held[right["participant"], right["right"]].append((right["from"], until, *place, _right_in_words(right)))
     return [
-        {**_bars(name, colours[name], pieces), "opacity": 0.28 if right == "write" else 0.85}
-        for (name, right), pieces in sorted(bars.items())
+        bars(name, colours[name], pieces, opacity=0.28 if right == "write" else 0.85, showlegend=False)
+        for (name, right), pieces in sorted(held.items())
     ]
 
 
 def _wrote(data: ReportData, groups: list[_Group], colours: dict[str | None, str]) -> list[Figure]:
     by_stream = {group.stream: group for group in groups}
-    bars: dict[str | None, list[_Piece]] = defaultdict(list)
+    wrote: dict[str | None, list[Piece]] = defaultdict(list)
     for piece in data.writes:
         lane = by_stream[piece["stream"]].lane(piece["sender"])
         if lane is None:
@@ -196,27 +191,11 @@ def _wrote(data: ReportData, groups: list[_Group], colours: dict[str | None, str
         name = "other writers" if piece["sender"] is None else piece["sender"]
         count = "1 frame" if piece["frames"] == 1 else f"{amount(piece['frames'])} frames in {lasting(end - begin)}"
         said = f"<b>{safe(short(name))}</b> wrote {count}<br>{clock(begin)}"
-        bars[piece["sender"]].append((begin, end, lane.y, _WROTE, said))
+        wrote[piece["sender"]].append((begin, end, lane.y, _WROTE, said))
     return [
-        _bars("other writers" if name is None else name, colours[name], bars[name], outline=_OUTLINE_PIXELS)
-        for name in sorted(bars, key=lambda each: (each is None, str(each)))
+        bars(name or "other writers", colours[name], wrote[name], outline=_OUTLINE_PIXELS, showlegend=False)
+        for name in sorted(wrote, key=lambda each: (each is None, str(each)))
     ]
-
-
-def _bars(name: str, colour: str, pieces: list[_Piece], *, outline: int = 0) -> Figure:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": safe(short(name)),
-        "base": [iso(begin) for begin, _, _, _, _ in pieces],
-        "x": [max(end - begin, 1) for begin, end, _, _, _ in pieces],
-        "y": [y for _, _, y, _, _ in pieces],
-        "width": [height for _, _, _, height, _ in pieces],
-        "customdata": [said for _, _, _, _, said in pieces],
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "showlegend": False,
-        "marker": {"color": colour, "line": {"width": outline, "color": colour}},
-    }
 
 
 def _right_in_words(right: dict[str, Any]) -> str:

@@ -48,7 +48,9 @@ def upload(server: str, directory: Path, prefix: str) -> None:
     """Put everything below a directory into the bucket."""
     for file in sorted(path for path in directory.rglob("*") if path.is_file()):
         url = f"{server}/{BUCKET}/{prefix}/{file.relative_to(directory)}"
-        request = urllib.request.Request(url, data=file.read_bytes(), method="PUT")
+        # What has no type is a form to urllib, and moto waits for ever for the rest of one that is not text.
+        headers = {"Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(url, data=file.read_bytes(), headers=headers, method="PUT")
         urllib.request.urlopen(request).close()
 
 

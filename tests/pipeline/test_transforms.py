@@ -143,7 +143,7 @@ class TestReaders:
         assert (cy.participant, cy.given_how, cy.until_seq) == ("cy", "grant", None)
 
     def test_everyone_becomes_a_set(self, told: Told) -> None:
-        everyone, *others = told("authorizations", "readers", stream_id="stream-2", right="read")
+        *others, everyone = told("authorizations", "readers", stream_id="stream-2", right="read")
         assert (everyone.participant, everyone.ended_how) == (None, "reader_set")
         assert [(row.participant, row.given_how) for row in others] == [
             ("ann", "reader_set"),
@@ -289,7 +289,7 @@ class TestMessages:
             ["x"],
         )
         assert (first.context, json.loads(first.payload)) == ("here", {"text": "hi"})
-        assert first.sent_at == datetime(2023, 11, 14, 22, 13)
+        assert first.sent_at == datetime(2023, 11, 14, 22, 13, tzinfo=UTC)
         assert (second.addressed, second.sent_at) == (None, None)
         assert second.id.startswith("ann-")
 
@@ -304,12 +304,12 @@ class TestMessages:
 
 
 SENT = {
-    b'{"ts":"2023-11-14T22:13:19.5Z"}': datetime(2023, 11, 14, 22, 13, 19, 500_000),
-    b'{"timestamp":"2023-11-14T23:13:19+01:00","x":1}': datetime(2023, 11, 14, 22, 13, 19),
-    b' {"sent_at": 1699999999}': datetime(2023, 11, 14, 22, 13, 19),
-    b'{"ts":1699999999250}': datetime(2023, 11, 14, 22, 13, 19, 250_000),
-    b'{"ts":1699999999.25}': datetime(2023, 11, 14, 22, 13, 19, 250_000),
-    b'{"ts":7,"sent_at":1699999999}': datetime(2023, 11, 14, 22, 13, 19),
+    b'{"ts":"2023-11-14T22:13:19.5Z"}': datetime(2023, 11, 14, 22, 13, 19, 500_000, tzinfo=UTC),
+    b'{"timestamp":"2023-11-14T23:13:19+01:00","x":1}': datetime(2023, 11, 14, 22, 13, 19, tzinfo=UTC),
+    b' {"sent_at": 1699999999}': datetime(2023, 11, 14, 22, 13, 19, tzinfo=UTC),
+    b'{"ts":1699999999250}': datetime(2023, 11, 14, 22, 13, 19, 250_000, tzinfo=UTC),
+    b'{"ts":1699999999.25}': datetime(2023, 11, 14, 22, 13, 19, 250_000, tzinfo=UTC),
+    b'{"ts":7,"sent_at":1699999999}': datetime(2023, 11, 14, 22, 13, 19, tzinfo=UTC),
     b'{"ts":7}': None,
     b'{"ts":"soon"}': None,
     b'{"ts":"2023-11-14"}': None,
@@ -342,9 +342,9 @@ class TestFrames:
         found = told("frames", "latency")
         assert [row.sent_at for row in found[: len(SENT)]] == list(SENT.values())
         assert [row.sent_at for row in found[len(SENT) :]] == [
-            datetime(2023, 11, 14, 22, 13, 19),
+            datetime(2023, 11, 14, 22, 13, 19, tzinfo=UTC),
             None,
-            datetime(2023, 11, 14, 22, 13, 18),
+            datetime(2023, 11, 14, 22, 13, 18, tzinfo=UTC),
         ]
 
     def test_latency(self, told: Told) -> None:

@@ -25,9 +25,9 @@ log = logging.getLogger("mewstream.pipeline")
 #: Files smaller than this are put together, to files of about this size. A row is rewritten a few times at most, for
 #: so many files of one size have to be there before they become one of the next.
 SIZES = (1 << 20, 16 << 20, 128 << 20)
-FAN_IN = 16
+FAN_IN = 8
 #: How often to look, in batches.
-COMPACT_EVERY = 16
+COMPACT_EVERY = 8
 #: Every commit and every reader lists the log, so that it must not become long. Who follows a table as a stream may be
 #: so far behind.
 KEPT_COMMITS = 1000

@@ -27,15 +27,13 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Spark takes all it can get: beside the others, and behind them. Delta needs a session of its own; it must not stand
-# before the other one, whose Python would not get ready in the ten seconds that Spark gives it.
+# Spark takes all it can get: beside the others, and behind them.
 test: check
-	@nice -n 5 $(BIN)/python -m pytest -p no:cacheprovider -m "not long and spark and not delta" >.spark-tests.log 2>&1 & spark=$$!; \
+	@nice -n 5 $(BIN)/python -m pytest -p no:cacheprovider -m "not long and spark" >.spark-tests.log 2>&1 & spark=$$!; \
 	trap "kill $$spark" INT TERM; \
 	$(BIN)/python -m pytest -m "not long and not spark"; others=$$?; \
-	nice -n 5 $(BIN)/python -m pytest -m "not long and delta"; with_delta=$$?; \
 	echo "waiting for the tests with Spark"; wait $$spark; with_spark=$$?; cat .spark-tests.log; \
-	exit $$(( others || with_delta || with_spark ))
+	exit $$(( others || with_spark ))
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long
@@ -57,6 +55,7 @@ bench-history: $(STAMP)
 
 bench-pipeline: $(STAMP)
 	$(BIN)/python benchmarks/pipeline_speed.py
+	$(BIN)/python benchmarks/pipeline_cost.py
 
 bench-sdk: $(STAMP)
 	$(BIN)/python benchmarks/sdk_receive.py

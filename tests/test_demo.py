@@ -93,6 +93,29 @@ def test_no_token_is_anywhere_but_in_the_configuration(demo: tuple[Path, str]) -
         assert not any(token in text for token in tokens)
 
 
+@pytest.mark.long
+@pytest.mark.spark
+def test_asking_its_tables_takes_little(demo: tuple[Path, str]) -> None:
+    """CPU seconds, of commands that could not start a JVM: there is no Java on their path."""
+    directory, _ = demo
+    told = {}
+    for most, command, *more in (
+        (2, "query", "SELECT stream_id, owner, frames FROM streams"),
+        (2, "audit"),
+        (2, "state"),
+        (4, "report", "--out", str(directory / "again.html")),
+    ):
+        arguments = [sys.executable, "-m", "mewstream.cli.main", command, "--warehouse", str(directory / "warehouse")]
+        environ = {**os.environ, "JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+        process = subprocess.Popen([*arguments, *map(str, more)], env=environ, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, command
+        told[command] = used.ru_utime + used.ru_stime
+        assert told[command] <= most, told
+    print(told)
+
+
 def test_it_does_not_touch_what_is_not_its_own(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text(json.dumps({"precious": True}))

@@ -30,7 +30,7 @@ def test_this_machine_can_run_a_gateway(shell: Shell, tmp_path: Path) -> None:
     found = findings(shell.run("doctor", "--json", "--port", port).out)
     assert set(found) >= {
         *("Python", "mewstream", "packages", f"port {port}", "data directory"),
-        *("disk", "open files", "pyspark", "Java"),
+        *("disk", "open files", "duckdb", "deltalake", "pyspark", "Java"),
     }
     assert {found[each]["level"] for each in ("Python", "packages", f"port {port}", "data directory")} == {"ok"}
     assert "uvloop" in found["packages"]["found"]

@@ -63,7 +63,7 @@ def test_the_extra_comes_from_where_the_package_came_from(
 
 def test_the_extra_is_one_that_the_package_has() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert "spark" in project["optional-dependencies"]
+    assert {"spark", "query"} <= project["optional-dependencies"].keys()
 
 
 def without(*modules: str, then: str) -> str:
@@ -71,21 +71,21 @@ def without(*modules: str, then: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("module", "told", "arguments"),
     [
-        ["demo", "--dir", "demo"],
-        ["query", "--warehouse", "w", "SELECT 1"],
-        ["audit", "--warehouse", "w"],
-        ["report", "--warehouse", "w"],
-        ["pipeline", "run", "--data", "d", "--warehouse", "w"],
-        ["state", "--warehouse", "w"],
+        ("pyspark", "needs Spark, which is", ["demo", "--dir", "demo"]),
+        ("pyspark", "needs Spark, which is", ["pipeline", "run", "--data", "d", "--warehouse", "w"]),
+        ("duckdb", "needs duckdb, which is", ["demo", "--dir", "demo"]),
+        ("duckdb", "needs duckdb, which is", ["query", "--warehouse", "w", "SELECT 1"]),
+        ("duckdb", "needs duckdb, which is", ["audit", "--warehouse", "w"]),
+        ("deltalake", "needs deltalake, which is", ["report", "--warehouse", "w"]),
+        ("deltalake", "needs deltalake, which is", ["state", "--warehouse", "w"]),
+        ("deltalake", "needs deltalake, which is", ["erase", "--space", "s", "--data", "d", "--warehouse", "w"]),
+        ("deltalake", "needs deltalake, which is", ["warehouse", "sql", "--dialect", "spark", "--warehouse", "w"]),
     ],
-    ids=lambda arguments: arguments[0],
 )
-def test_commands_say_at_once_that_spark_is_missing(tmp_path: Path, arguments: list[str]) -> None:
-    code = without(
-        "pyspark", then=f"sys.argv = ['mewstream', *{arguments}]\nfrom mewstream.cli.main import main\nmain()"
-    )
+def test_commands_say_at_once_what_is_missing(tmp_path: Path, module: str, told: str, arguments: list[str]) -> None:
+    code = without(module, then=f"sys.argv = ['mewstream', *{arguments}]\nfrom mewstream.cli.main import main\nmain()")
     done = subprocess.run(
         [MEWSTREAM[0], "-c", code],
         cwd=tmp_path,
@@ -95,8 +95,8 @@ def test_commands_say_at_once_that_spark_is_missing(tmp_path: Path, arguments: l
         timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
-    assert "needs Spark, which is not installed: " in done.stderr
-    assert how_to_install("spark") in done.stderr
+    assert f"{told} not installed: " in done.stderr
+    assert how_to_install("spark" if module == "pyspark" else "query") in done.stderr
     assert list(tmp_path.iterdir()) == [], "nothing was played before"
 
 

@@ -1,19 +1,22 @@
-"""``state``, ``pipeline run``, ``query``, ``audit`` and ``report``, as a user runs them: real processes, real Spark."""
+"""``state``, ``pipeline run``, ``query``, ``audit``, ``report``: real processes; Spark for the pipeline alone."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 from shell import MEWSTREAM, Done
 
-from mewstream.pipeline.tables import PUBLIC
+from mewstream.pipeline.tables import PUBLIC, SHOWN
 from mewstream.protocol.records import Frame
 from pipeline.journals import Play, frame_fields, lively, write_journal
 
@@ -102,7 +105,12 @@ def test_state_at_a_time(journal: tuple[Path, Play]) -> None:
         (["audit", "--warehouse", "nothing-here"], "there is no warehouse"),
         (["report", "--warehouse", "nothing-here"], "there is no warehouse"),
         (["pipeline", "run", "--data", "nothing-here", "--warehouse", "W"], "journal"),
-        (["pipeline", "run", "--data", "DATA", "--warehouse", "W", "--table-format", "csv"], "'csv' is not one of"),
+        (["pipeline", "run", "--data", "DATA", "--warehouse", "W", "--retain", "soon"], "'soon'"),
+        (["pipeline", "run", "--data", "DATA", "--warehouse", "W", "--retain", "frmes=1d"], "frmes"),
+        (["pipeline", "run", "--data", "DATA", "--warehouse", "W", "--metrics", "far"], "'far' is no address"),
+        (["pipeline", "run", "--data", "DATA", "--warehouse", "W", "--on-finding", "'"], "cannot be read as a command"),
+        (["report", "--warehouse", "W", "--since", "2026-02-01", "--until", "2026-01-31"], "--since is not before"),
+        (["warehouse", "sql", "--warehouse", "nothing-here", "--dialect", "trino"], "there is no warehouse"),
     ],
 )
 def test_mistakes_are_one_line(journal: tuple[Path, Play], arguments: list[str], says: str) -> None:
@@ -124,10 +132,9 @@ def test_a_dry_run_writes_nothing_and_needs_no_spark(journal: tuple[Path, Play],
 def test_the_pipeline_runs_quietly(made: Made) -> None:
     assert f"up to date: {made.records} new records in 1 batch," in made.first_run.out
     for line in made.first_run.err.splitlines():
-        assert re.fullmatch(r"mewstream: batch 1: \d+ records, \d+ records/s, lag 0, \d+ in all", line), line
+        assert re.fullmatch(r"mewstream: batch 1: \d+ records, \d+ records/s, lag 0, \d+ in all, 1 finding", line), line
 
 
-@pytest.mark.long
 @pytest.mark.spark
 def test_query_lists_tables_and_answers(made: Made) -> None:
     listed = run("query", "--warehouse", made.warehouse).out
@@ -142,27 +149,31 @@ def test_query_lists_tables_and_answers(made: Made) -> None:
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", row["newest"]) for row in rows)
 
 
-@pytest.mark.long
 @pytest.mark.spark
 def test_query_shows_a_table_from_stdin_and_cuts_it(made: Made) -> None:
-    sql = "SELECT a.space, b.space, a.description, array(1, 2) AS list FROM streams a JOIN streams b USING (stream_id);"
+    sql = "SELECT a.space, b.space, a.description, [1, 2] AS list FROM streams a JOIN streams b USING (stream_id);"
     done = run("query", "--warehouse", made.warehouse, "--limit", "1", "-", input=sql)
     assert done.out.startswith("1 row:\n  space_1") and "[1,2]" in done.out
     assert "\x1b" not in done.out
     assert "only the first 1 rows are shown" in done.err
 
 
-@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("sql", "says"),
+    ("engine", "sql", "says"),
     [
-        ("SELECT * FROM frmes", "there is no table frmes: there are records, envelopes"),
-        ("SELEC 1", "line 1, pos 0"),
+        ("duckdb", "SELECT * FROM frmes", "Table with name frmes does not exist"),
+        ("duckdb", "SELECT * FROM frmes", "Tables are records, envelopes"),
+        ("duckdb", "SELEC 1", 'syntax error at or near "SELEC" (LINE 1: SELEC 1)'),
+        ("duckdb", "SELECT 1; SELECT 2", "expected one statement, found 2"),
+        ("duckdb", "CREATE TABLE t (i INT)", "expected a SELECT"),
+        ("duckdb", "SELECT * FROM read_csv('https://example.org/x')", ""),
+        pytest.param("spark", "SELECT * FROM frmes", "there is no table frmes: there are", marks=pytest.mark.long),
+        pytest.param("spark", "SELEC 1", "line 1, pos 0", marks=pytest.mark.long),
     ],
 )
-def test_mistakes_in_sql_are_clear(made: Made, sql: str, says: str) -> None:
-    done = run("query", "--warehouse", made.warehouse, "--json", sql, code=2)
+def test_mistakes_in_sql_are_clear(made: Made, engine: str, sql: str, says: str) -> None:
+    done = run("query", "--warehouse", made.warehouse, "--json", "--engine", engine, sql, code=2)
     assert says in done.err and done.out == ""
     assert done.err.startswith("mewstream: ") and done.err.count("\n") == 1, done.err
 
@@ -179,7 +190,6 @@ def test_audit_tells_the_verdict_by_its_exit_code(made: Made) -> None:
     assert shown.endswith("\nsound\n") and "flawed" not in shown
 
 
-@pytest.mark.long
 @pytest.mark.spark
 def test_report_writes_a_page(made: Made, tmp_path: Path) -> None:
     done = run("report", "--warehouse", made.warehouse, "--out", tmp_path / "page.html")
@@ -189,6 +199,104 @@ def test_report_writes_a_page(made: Made, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.spark
+def test_spark_answers_in_its_own_dialect(made: Made) -> None:
+    sql = "SELECT space, {list} AS kinds, max(ts) AS newest FROM records GROUP BY space"
+    asked = {"spark": "array_sort(collect_set(record))", "duckdb": "list_sort(list(DISTINCT record))"}
+    spark, duck = (
+        run("query", "--warehouse", made.warehouse, "--engine", engine, "--json", sql.format(list=how)).out
+        for engine, how in asked.items()
+    )
+    assert sorted(spark.splitlines()) == sorted(duck.splitlines()) != []
+
+
+# -- what they cost -------------------------------------------------------------------------------
+
+
+def cost(*arguments: str | Path, code: int = 0) -> float:
+    """CPU seconds of a command. It finds neither Spark nor Java, so that it can start neither."""
+    command = "import sys; sys.modules['pyspark'] = None; from mewstream.cli.main import main; main()"
+    environ = {**ENVIRONMENT, "JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, *map(str, arguments)], env=environ, stdout=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == code, arguments
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.spark
+def test_asking_starts_no_jvm_and_takes_little(made: Made, tmp_path: Path) -> None:
+    where = ("--warehouse", made.warehouse)
+    assert cost("query", *where, "SELECT space, count(*), max(ts) FROM frames GROUP BY space") <= 2
+    assert cost("query", *where, "SELECT count(*) FROM content_position") <= 2
+    assert cost("audit", *where, code=1) <= 2
+    assert cost("state", *where, "--space", "sound") <= 2
+    assert cost("report", *where, "--out", tmp_path / "report.html") <= 4
+
+
+@pytest.mark.spark
+def test_statements_for_other_engines(made: Made) -> None:
+    told = {
+        dialect: run("warehouse", "sql", "--warehouse", made.warehouse, "--dialect", dialect).out.split(";\n")[:-1]
+        for dialect in ("spark", "duckdb", "trino")
+    }
+    for dialect, statements in told.items():
+        for table in SHOWN:
+            assert any(str(made.warehouse / table.name) in each for each in statements), (dialect, table.name)
+        assert any("content_position" in each for each in statements), dialect
+    # DuckDB takes them, with a function in place of its extension, which must be downloaded.
+    files = "read_parquet(location || '/**/*.parquet', hive_partitioning = true)"
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE MACRO delta_scan(location) AS TABLE SELECT * FROM {files}")
+        for statement in told["duckdb"]:
+            table = re.search(r"delta_scan\('(.*)'\)", statement)
+            if statement not in ("INSTALL delta", "LOAD delta") and (
+                table is None or any(Path(table[1]).rglob("*.parquet"))
+            ):
+                connection.execute(statement)
+        found = connection.execute("SELECT count(*) FROM mewstream.content_position").fetchall()
+    sql = "SELECT count(*) AS n FROM content_position"
+    assert run("query", "--warehouse", made.warehouse, "--json", sql).json["n"] == found[0][0] > 0
+
+
+@pytest.mark.spark
+def test_a_report_of_a_part(made: Made, tmp_path: Path) -> None:
+    """A time in which nothing happened, one space, and everything."""
+    pages = {}
+    for name, chosen in (
+        ("nothing", ("--until", "2001-01-01")),
+        ("sound", ("--space", "sound")),
+        ("all", ("--since", "2001-01-01")),
+    ):
+        run("report", "--warehouse", made.warehouse, "--out", tmp_path / name, *chosen)
+        pages[name] = (tmp_path / name).read_text()
+    assert "Flawed: 1 finding" in pages["all"]
+    assert "Flawed" not in pages["sound"] and "Flawed" not in pages["nothing"]
+    assert 'id="timeline"' in pages["sound"] and 'id="timeline"' not in pages["nothing"]
+
+
+def test_what_takes_long_says_so_on_a_terminal() -> None:
+    code = """
+import time
+from mewstream.cli import warehouses
+warehouses._PATIENCE = 0.1
+with warehouses.working("counting sheep"):
+    time.sleep(1.5)
+"""
+    here, there = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=there)
+    os.close(there)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux says so when nobody has the other end any more
+        while piece := os.read(here, 65536):
+            shown += piece
+    os.close(here)
+    assert process.wait() == 0 and b"counting sheep: " in shown, shown
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).stderr == b""
+
+
 @pytest.mark.spark
 def test_state_is_the_same_from_journal_and_warehouse(made: Made) -> None:
     at = str(len(made.sound.records) // 2)

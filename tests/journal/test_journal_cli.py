@@ -23,7 +23,8 @@ from making import encode
 
 from mewstream.cli.journal_records import cat
 from mewstream.gateway.identity import InvitedTokens
-from mewstream.journal.erase import erase, with_tombstones
+from mewstream.journal.erase import ERASING_FILE, erase, refuse_half_erased, with_tombstones
+from mewstream.journal.errors import JournalError
 from mewstream.journal.export import ROW_GROUP_ROWS
 from mewstream.journal.files import Files
 from mewstream.journal.local import LocalJournal
@@ -650,31 +651,34 @@ def test_nothing_of_an_erased_space_stays(tmp_path: Path) -> None:
         if was["space"] == "arena":
             assert now == was
         else:
-            kept = {key: was[key] for key in ("space", "seq", "epoch", "ts", "offset", "partition")}
-            assert now == {**kept, "record": "erased", "outcome": "erased"}
+            kept = {key: was[key] for key in ("seq", "epoch", "ts", "offset", "partition")}
+            assert now == {**kept, "space": now["space"], "record": "erased", "outcome": "erased"}
+    [mark] = {each["space"] for each in after} - {"arena"}
+    assert mark.startswith("erased-") and not list(JournalReader(tmp_path / "journal").read("demo"))
     assert problems(tmp_path, code=0) == []
     assert InvitedTokens(tmp_path / "invited.json").for_space("demo") == {}
     assert InvitedTokens(tmp_path / "invited.json").for_space("arena")
-    entries = list(JournalReader(tmp_path / "journal").read("demo"))
+    entries = list(JournalReader(tmp_path / "journal").read(mark))
     assert all(isinstance(entry.record, UnknownRecord) and entry.record.name == "erased" for entry in entries)
 
-    # It begins anew, and its numbers go on.
+    # It begins anew, as if it had never been.
     with Driver(tmp_path) as driver:
         assert driver.states["arena"] == arena
-        state = driver.states["demo"]
-        assert (state.seq, state.participants, state.streams) == (len(entries), {}, {})
+        assert "demo" not in driver.states
         driver.start("demo", "carol")
-        assert driver.states["demo"].seq == len(entries) + 2
+        assert driver.states["demo"].seq == 2
     assert problems(tmp_path, code=0) == []
-    row = next(line.split() for line in run(tmp_path, "ls").stdout.splitlines() if line.split()[:1] == ["demo"])
-    assert row[2:4] == [str(len(entries) + 2), str(len(entries))]
+    listed = {line.split()[0]: line.split()[2:4] for line in run(tmp_path, "ls").stdout.splitlines() if line.split()}
+    assert listed["demo"] == ["2", "0"] and listed[mark] == [str(len(entries))] * 2
 
-    # Again, with the new part; and without snapshots the log says the same.
+    # Again, with the new part, which has a mark of its own; and without snapshots the log says the same.
     run(tmp_path, "erase", "--space", "demo", "--yes")
+    marks = {each["space"] for each in found(tmp_path)} - {"arena"}
+    assert len(marks) == 2 and mark in marks
     for file in files_of(tmp_path, "p0/snapshot-*.json"):
         file.unlink()
     with Driver(tmp_path) as driver:
-        assert driver.states["demo"] == SpaceState("demo", seq=state.seq, ts=driver.states["demo"].ts)
+        assert driver.states.keys() == {"arena", *marks}
         assert driver.states["arena"] == arena
 
 
@@ -686,14 +690,13 @@ def test_a_space_that_was_pruned_leaves_the_snapshots(tmp_path: Path) -> None:
         driver.flush()
         driver.seal()
         driver.snapshot()
-        seq = driver.states["demo"].seq
     run(tmp_path, "prune", "--max-age", "1s")
     assert found(tmp_path, "--space", "demo") == []
     assert SECRET.encode() in contents(tmp_path)
     run(tmp_path, "erase", "--space", "demo", "--yes")
     assert SECRET.encode() not in contents(tmp_path)
     with Driver(tmp_path) as driver:
-        assert driver.states["demo"].seq == seq
+        assert "demo" not in driver.states
     assert problems(tmp_path, code=0) == []
 
 
@@ -739,32 +742,43 @@ class _CrashingFiles(Files):
         super().remove(path)
 
 
-def test_an_interrupted_erasure_leaves_a_sound_journal_and_can_be_repeated(tmp_path: Path) -> None:
+def test_an_interrupted_erasure_is_said_and_completed_by_repeating_it(tmp_path: Path) -> None:
     crashes = 0
     for at in range(1000):
         data = tmp_path / str(at)
         lively(data, "demo", "arena", frames=6, segment_bytes=3000)
         with Driver(data) as driver:
-            arena, seq = driver.states["arena"], driver.states["demo"].seq
+            arena = driver.states["arena"]
             try:
                 erase(driver.journal, "demo", driver.states, files=_CrashingFiles(at))
             except _Crash:
                 crashes += 1
             else:
                 break
-        verification = Verification(data / "journal")
-        assert [problem for problem in verification.run() if not problem.is_note] == []
-        with Driver(data) as driver:  # a start in between
-            assert (driver.states["arena"], driver.states["demo"].seq) == (arena, seq)
+        wrong = [problem for problem in Verification(data / "journal").run() if not problem.is_note]
+        assert "arena" not in {problem.space for problem in wrong}
+        if (data / "journal" / ERASING_FILE).exists():
+            # Nobody goes on with what is half erased.
+            assert "an erase was interrupted" in wrong[0].what
+            with pytest.raises(JournalError, match="--space demo"):
+                refuse_half_erased(data / "journal")
+            with Driver(data) as driver, pytest.raises(JournalError, match="erasing space 'demo' from"):
+                erase(driver.journal, "arena", driver.states)
+        else:
+            assert wrong == []
+        with Driver(data) as driver:
+            assert driver.states["arena"] == arena
             erase(driver.journal, "demo", driver.states)
-        assert f"{SECRET} demo".encode() not in contents(data)
+        assert f"{SECRET} demo".encode() not in contents(data) and b'"demo"' not in contents(data)
+        assert len({each["space"] for each in found(data)}) == 2  # one mark for all of it
         assert [problem for problem in Verification(data / "journal").run() if not problem.is_note] == []
     assert crashes > 20
 
 
 def test_tombstones_keep_no_bytes_of_what_was_there() -> None:
     frame = Frame(1, NOON, None, "stream-1", "alice", 1, 1, 2, SECRET.encode())
-    rows = with_tombstones(encode([("demo", "e-1", frame), ("other", "e-1", frame)], 7), "demo")
+    rows = with_tombstones(encode([("demo", "e-1", frame), ("other", "e-1", frame)], 7), "demo", "erased-1")
+    assert rows.column("space").to_pylist() == ["erased-1", "other"] and b"demo" not in rows.serialize().to_pybytes()
     assert rows.serialize().to_pybytes().count(SECRET.encode()) == 1
     assert rows.slice(0, 1).to_pylist()[0]["data"] is None
     assert rows.slice(1, 1).to_pylist()[0]["data"] == SECRET.encode()
@@ -868,7 +882,6 @@ async def test_a_gateway_goes_on_after_an_erasure(gateway: GatewayProcess, tmp_p
         await alice.send("chat", {"text": SECRET})
         await alice.settle()
     gateway.stop()
-    last = seqs(found(data, "--space", "demo"))[-1]
     run(data, "erase", "--space", "demo", "--yes")
     assert SECRET.encode() not in contents(data)
     gateway.start()
@@ -878,5 +891,5 @@ async def test_a_gateway_goes_on_after_an_erasure(gateway: GatewayProcess, tmp_p
         await bob.settle()
         records = found(data, "--space", "demo")
         assert seqs(records) == list(range(1, len(records) + 1))
-        assert [each["record"] == "erased" for each in records] == [each["seq"] <= last for each in records]
+        assert "erased" not in {each["record"] for each in records}
     assert problems(data, code=0) == []

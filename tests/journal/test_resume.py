@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from making import POSITIONS, JournaledGateway, is_welcome, journaled, position, positioned_frame, seq_of
 
+from mewstream.journal.erase import erase
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.retention import Retention, plan_pruning
 from support import Client, space_config
@@ -366,6 +368,27 @@ async def test_a_position_of_another_journal(gateway: JournaledGateway) -> None:
     await gateway.join("ann")
     assert "another journal" in await refused(gateway, "bob", was)
     assert "another journal" in await refused(gateway, "bob", {"epoch": "", "seq": 0})
+    await gateway.end("term")
+
+
+async def test_a_position_of_a_space_that_was_erased(gateway: JournaledGateway) -> None:
+    """The space begins anew with ``seq`` 1. When it has come as far as it was, a position of before means something
+    else there: the epoch tells."""
+    bob = await gateway.join("bob", **POSITIONS)
+    await bob.settle()
+    was = position(bob)
+    await gateway.end("term")
+    with contextlib.closing(LocalJournal(gateway.data)) as journal:
+        assert erase(journal, "demo", journal.recover()).records
+    gateway.start()
+    ann = await gateway.join("ann", **POSITIONS)
+    for number in range(20):
+        await ann.send("chat", {"text": f"{number}"})
+    await ann.settle()
+    assert position(ann)["seq"] > was["seq"]
+    assert "a run that is forgotten" in await refused(gateway, "bob", was)
+    await gateway.restart("term")
+    assert "a run that is forgotten" in await refused(gateway, "bob", was)
     await gateway.end("term")
 
 

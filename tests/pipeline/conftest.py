@@ -1,7 +1,6 @@
 """One Spark session for all tests of a run: it takes seconds to start.
 
-A test that asks for ``spark`` carries the marker ``spark`` by itself. Where any test of the run is marked ``delta``,
-the session has Delta Lake.
+A test that asks for ``spark`` carries the marker ``spark`` by itself.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from journals import Play, write_journal
+from samples import Sample, make_sample
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,10 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from mewstream.pipeline.session import spark_session
 
-    with_delta = any(item.get_closest_marker("delta") for item in request.session.items)
     session = spark_session(
-        "local[2]",
-        "delta" if with_delta else "parquet",
+        # A task may be tried again: on a busy machine a worker of Python may not be ready in the time that Spark gives.
+        "local[2, 3]",
         "tests",
         # Java's thorough compiler pays after some minutes: a run of all tests has them, a few tests do not.
         is_short=len(request.session.items) < LONG_RUN,
@@ -48,18 +47,10 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     session.stop()
 
 
-@pytest.fixture(params=["parquet", pytest.param("delta", marks=pytest.mark.delta)])
-def table_format(request: pytest.FixtureRequest) -> str:
-    """For tests that must pass with each. They compare with tables in Parquet."""
-    chosen: str = request.param
-    return chosen
-
-
-@pytest.fixture(params=["parquet", pytest.param("delta", marks=[pytest.mark.delta, pytest.mark.long])])
-def slow_table_format(request: pytest.FixtureRequest) -> str:
-    """The same for tests of minutes: with Delta by ``make test-long`` alone."""
-    chosen: str = request.param
-    return chosen
+@pytest.fixture(scope="session")
+def sample(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    """For who only reads it; others take a copy."""
+    return make_sample(spark, tmp_path_factory.mktemp("sample"))
 
 
 @pytest.fixture

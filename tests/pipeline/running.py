@@ -2,9 +2,9 @@
 
 bring_up_to_date(spark, data, warehouse)          # one run, in one batch
 bring_up_to_date(spark, data, warehouse, max_records=50)
-tables_of(spark, warehouse)                       # {"frames": ["{...}", ...], ...}: comparable, in one order
+tables_of(warehouse)                              # {"frames": ["{...}", ...], ...}: comparable, in one order
 assert_same(tables_of(...), tables_of(...))
-rows(spark, warehouse, "streams")                 # [Row(...), ...] by the table's key
+rows(warehouse, "streams")                        # [Found(...), ...] by the table's key
 """
 
 from __future__ import annotations
@@ -15,33 +15,41 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import psutil
-from pyspark.sql import DataFrame, Row, SparkSession
 
-from mewstream.pipeline.runner import Result, Settings, run
 from mewstream.pipeline.tables import BY_NAME, PUBLIC
 from mewstream.pipeline.warehouse import open_warehouse
+from mewstream.query.asking import plain_rows, questions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mewstream.pipeline.runner import Result
 
 Tables = dict[str, list[str]]
 #: Java compiles thoroughly for runs that go on: those of tests end before it pays.
 QUICK = "-XX:TieredStopAtLevel=1"
 
 
-def bring_up_to_date(spark: SparkSession, data: Path | str, warehouse: Path, **settings: Any) -> Result:
+def bring_up_to_date(spark: SparkSession, data: Path | str, warehouse: Path | str, **settings: Any) -> Result:
+    from mewstream.pipeline.runner import Settings, run
+
     return run(Settings(data=str(data), warehouse=warehouse, **settings), spark=spark)
 
 
-def tables_of(spark: SparkSession, warehouse: Path) -> Tables:
-    """Every table as JSON texts in one order. Nothing is left out: a VARIANT becomes its JSON, bytes become base64."""
+def tables_of(warehouse: Path | str) -> Tables:
+    """Every table as JSON texts in one order. Nothing is left out: bytes become base64."""
     opened = open_warehouse(warehouse)
-    return {table.name: sorted(as_text(opened.table(spark, table.name))) for table in PUBLIC}
+    return {table.name: _texts(opened.table(table.name)) for table in PUBLIC}
 
 
-def as_text(rows: DataFrame) -> list[str]:
-    names = [f"to_json({name}) AS {name}" if type == "variant" else f"`{name}`" for name, type in rows.dtypes]
-    return [row[0] for row in rows.selectExpr(*names).selectExpr("to_json(struct(*))").coalesce(1).collect()]
+def _texts(table: Any) -> list[str]:
+    names = table.column_names
+    found = (row for batch in table.to_batches() for row in plain_rows(batch))
+    return sorted(msgspec.json.encode(dict(zip(names, row, strict=True))).decode() for row in found)
 
 
 def assert_same(found: Tables, expected: Tables) -> None:
@@ -54,9 +62,29 @@ def assert_same(found: Tables, expected: Tables) -> None:
         assert found[name] == expected[name], f"{name} has rows twice"
 
 
-def rows(spark: SparkSession, warehouse: Path, name: str, where: str = "true") -> list[Row]:
-    found = open_warehouse(warehouse).table(spark, name).where(where)
-    return found.orderBy(*BY_NAME[name].keys).collect()
+class Found(dict[str, Any]):
+    """A row, whose columns are attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def found(value: Any) -> Any:
+    match value:
+        case dict():
+            return Found({name: found(each) for name, each in value.items()})
+        case list():
+            return [found(each) for each in value]
+    return value
+
+
+def rows(warehouse: Path | str, name: str, where: str = "true") -> list[Found]:
+    keys = ", ".join(f'"{key}"' for key in BY_NAME[name].keys)
+    with questions(open_warehouse(warehouse)) as asked:
+        return [found(row) for row in asked.rows(f"SELECT * FROM {name} WHERE {where} ORDER BY {keys}")]
 
 
 class PipelineProcess:

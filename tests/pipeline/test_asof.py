@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from journals import Play, append, lively, opened, prune_before, seal_segments
-from pyspark.sql import SparkSession
+from journals import Play, append, lively, opened, prune_before, rows_of, seal_segments
 
 from mewstream.journal.errors import JournalError
-from mewstream.pipeline.asof import NoSuchState, Point, state_in_journal, state_in_records, welcome
 from mewstream.protocol.fold import apply
 from mewstream.protocol.records import Frame
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
+from mewstream.query.asking import Questions
+from mewstream.query.asof import NoSuchState, Point, state_in_journal, state_in_records, welcome
 from support import Client, GatewayProcess, space_config
 
 PEOPLE = ("ann", "bob", "cy", "dee")
@@ -31,6 +32,18 @@ def states_of(play: Play) -> dict[int, dict[str, Any]]:
         apply(state, record)
         told[state.seq] = json.loads(json.dumps(welcome(state)))
     return told
+
+
+def records_of(data: Path) -> Questions:
+    """The records of a journal, as the bronze table has them."""
+    records = rows_of(data).drop_columns(["partition"])
+    return Questions(lambda name: records)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
 
 
 # -- real welcomes of a real gateway --------------------------------------------------------------
@@ -107,16 +120,12 @@ def test_equals_the_welcomes_of_a_gateway(recorded: tuple[Path, list[tuple[str, 
         assert json.loads(json.dumps(welcome(state, participant))) == payload
 
 
-def test_records_in_spark_give_the_same(
-    spark: SparkSession, recorded: tuple[Path, list[tuple[str, dict[str, Any]]]]
-) -> None:
+def test_records_of_a_warehouse_give_the_same(recorded: tuple[Path, list[tuple[str, dict[str, Any]]]]) -> None:
     data, welcomes = recorded
-    records = spark.read.format("mew").load(str(data)).cache()
-    conditional = [each for each in welcomes if any("conditions" in one for one in each[1]["active_streams"])]
-    for participant, payload in [*conditional[:3], *welcomes[::16], welcomes[-1]]:
-        state = state_in_records(records, "demo", Point(seq=payload["seq"]))
-        assert json.loads(json.dumps(welcome(state, participant))) == payload
-    records.unpersist()
+    with records_of(data) as records:
+        for participant, payload in welcomes:
+            state = state_in_records(records, "demo", Point(seq=payload["seq"]))
+            assert json.loads(json.dumps(welcome(state, participant))) == payload
 
 
 # -- every point of a lively log ------------------------------------------------------------------
@@ -130,16 +139,14 @@ def test_every_point_of_a_lively_log(journal_of: Callable[..., Path], seed: int)
         assert welcome(state_in_journal(data, "demo", Point(seq=seq))) == told
 
 
-def test_some_points_of_a_lively_log_in_spark(spark: SparkSession, journal_of: Callable[..., Path]) -> None:
+def test_every_point_of_a_lively_log_in_a_warehouse(journal_of: Callable[..., Path]) -> None:
     play = lively(400, seed=5)
-    states = states_of(play)
-    records = spark.read.format("mew").load(str(journal_of(play, lively(50, space="other", seed=6)))).cache()
-    for seq in [1, *random.Random(5).sample(sorted(states), 12), play.state.seq]:
-        assert welcome(state_in_records(records, "demo", Point(seq=seq))) == states[seq]
-    records.unpersist()
+    with records_of(journal_of(play, lively(50, space="other", seed=6))) as records:
+        for seq, told in states_of(play).items():
+            assert welcome(state_in_records(records, "demo", Point(seq=seq))) == told
 
 
-def test_a_bounded_right_granted_again_counts_anew(spark: SparkSession, journal_of: Callable[..., Path]) -> None:
+def test_a_bounded_right_granted_again_counts_anew(journal_of: Callable[..., Path]) -> None:
     play = Play(begin=True)
     stream = play.open("ann")
     for bound in (9, 5):
@@ -149,10 +156,9 @@ def test_a_bounded_right_granted_again_counts_anew(spark: SparkSession, journal_
         play.frame("ann", stream)
         play.frame("bob", stream)
     data = journal_of(play)
-    for state in (
-        state_in_journal(data, "demo", Point()),
-        state_in_records(spark.read.format("mew").load(str(data)), "demo", Point()),
-    ):
+    with records_of(data) as records:
+        states = [state_in_journal(data, "demo", Point()), state_in_records(records, "demo", Point())]
+    for state in states:
         [described] = welcome(state)["active_streams"]
         assert described["conditions"] == {"bob": {"max_frames": 5, "frames_left": 3}}
         assert described["last_seq"] == play.state.seq
@@ -161,14 +167,14 @@ def test_a_bounded_right_granted_again_counts_anew(spark: SparkSession, journal_
 # -- points ---------------------------------------------------------------------------------------
 
 
-def test_by_time(spark: SparkSession, journal_of: Callable[..., Path]) -> None:
+def test_by_time(journal_of: Callable[..., Path], stack: ExitStack) -> None:
     play = Play(begin=True)
     stream = play.open("ann")
     play.wait(60)
     play.send("ann", "stream/transfer-ownership", stream_id=stream, new_owner="bob")
     transferred = play.records[-1].ts
     data = journal_of(play)
-    records = spark.read.format("mew").load(str(data))
+    records = stack.enter_context(records_of(data))
     for micros, owner in ((transferred - 1, "ann"), (transferred, "bob"), (transferred + 10**9, "bob")):
         for state in (
             state_in_journal(data, "demo", Point(micros=micros)),
@@ -182,10 +188,10 @@ def test_by_time(spark: SparkSession, journal_of: Callable[..., Path]) -> None:
         state_in_records(records, "demo", before)
 
 
-def test_points_that_are_not_there(spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path) -> None:
+def test_points_that_are_not_there(journal_of: Callable[..., Path], tmp_path: Path, stack: ExitStack) -> None:
     play = Play(begin=True)
     data = journal_of(play)
-    records = spark.read.format("mew").load(str(data))
+    records = stack.enter_context(records_of(data))
     last = play.state.seq
     with pytest.raises(NoSuchState, match=f"ends at seq {last}: there is no seq {last + 1} yet"):
         state_in_journal(data, "demo", Point(seq=last + 1))
@@ -199,7 +205,7 @@ def test_points_that_are_not_there(spark: SparkSession, journal_of: Callable[...
         state_in_journal(tmp_path / "nowhere", "demo", Point())
 
 
-def test_a_pruned_journal_tells_what_its_snapshots_reach(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_pruned_journal_tells_what_its_snapshots_reach(tmp_path: Path, stack: ExitStack) -> None:
     play = lively(600, seed=3)
     with opened(tmp_path / "data", segment_bytes=20_000) as journal:
         append(journal, play)
@@ -216,8 +222,9 @@ def test_a_pruned_journal_tells_what_its_snapshots_reach(spark: SparkSession, tm
         assert welcome(state_in_journal(tmp_path / "data", "demo", Point(seq=seq))) == states[seq]
     with pytest.raises(NoSuchState, match=r"was pruned; no snapshot is old enough .*--warehouse"):
         state_in_journal(tmp_path / "data", "demo", Point(seq=snapshot_at - 1))
+    records = stack.enter_context(records_of(tmp_path / "data"))
     with pytest.raises(NoSuchState, match="was pruned from the journal before the pipeline read it"):
-        state_in_records(spark.read.format("mew").load(str(tmp_path / "data")), "demo", Point())
+        state_in_records(records, "demo", Point())
 
 
 def test_a_log_that_contradicts_itself_is_one_line(journal_of: Callable[..., Path]) -> None:

@@ -74,15 +74,13 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def test_the_same_tables(
-    spark: SparkSession, master: str, journal_of: Callable[..., Path], tmp_path: Path, slow_table_format: str
-) -> None:
+def test_the_same_tables(spark: SparkSession, master: str, journal_of: Callable[..., Path], tmp_path: Path) -> None:
     journal = journal_of(lively(200, seed=41), lively(100, space="other", seed=42), seal=True)
-    settings = {"master": master, "max_records": 200, "table_format": slow_table_format}
+    settings = {"master": master, "max_records": 200}
     with PipelineProcess(journal, tmp_path / "cluster", tmp_path / "log", **settings) as pipeline:
         assert int(pipeline.wait_for("end")[1]) >= 2
         assert pipeline.process.wait() == 0
     # Both took part: each worker has run an executor of this application.
     assert all(list((tmp_path / f"w{number}").glob("app-*/*")) for number in (1, 2))
     bring_up_to_date(spark, journal, tmp_path / "expected")
-    assert_same(tables_of(spark, tmp_path / "cluster"), tables_of(spark, tmp_path / "expected"))
+    assert_same(tables_of(tmp_path / "cluster"), tables_of(tmp_path / "expected"))

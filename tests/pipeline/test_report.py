@@ -7,19 +7,27 @@ import json
 import re
 import shutil
 import subprocess
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 import pytest
-from pyspark.sql import SparkSession
 from warehouses import START, Rows, both, session, tables
 
-from mewstream.pipeline.report import write_report
-from mewstream.pipeline.report.data import MOST_BUCKETS, MOST_ROWS, TOP_STREAMS, TOP_WRITERS, Span, collect
-from mewstream.pipeline.report.look import lasting
-from mewstream.pipeline.report.page import page
+from mewstream.query.report import Chosen, write_report
+from mewstream.query.report.data import (
+    MOST_BUCKETS,
+    MOST_ROWS,
+    TOP_STREAMS,
+    TOP_WRITERS,
+    ReportData,
+    Span,
+    collect,
+)
+from mewstream.query.report.look import lasting
+from mewstream.query.report.page import page
 
 FIGURES = {
     *("activity", "timeline", "rates", "latency", "handoffs", "refusals-by-code", "refusals-over-time", "sessions"),
@@ -34,9 +42,15 @@ HOSTILE = (
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-def written(spark: SparkSession, rows: Rows, out: Path, spaces: tuple[str, ...] = ()) -> str:
-    write_report(tables(spark, rows), out, spaces=spaces)
+def written(rows: Rows, out: Path, **chosen: Any) -> str:
+    with tables(rows) as asked:
+        write_report(asked, out, Chosen(**chosen))
     return out.read_text(encoding="utf-8")
+
+
+def collected(rows: Rows, **chosen: Any) -> ReportData:
+    with tables(rows) as asked:
+        return collect(asked, Chosen(**chosen))
 
 
 def figures_in(text: str) -> dict[str, Any]:
@@ -60,9 +74,9 @@ class _Elements(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("report") / "deep" / "report.html"
-    written(spark, session(seed=1), out)
+    written(session(seed=1), out)
     return out
 
 
@@ -92,9 +106,9 @@ def _plotly_in(text: str) -> str:
     return text[begin + len("<script>") : text.index("</script>", begin)]
 
 
-def test_the_numbers_are_those_of_the_tables(spark: SparkSession) -> None:
+def test_the_numbers_are_those_of_the_tables() -> None:
     rows = session(seed=2, streams=3)
-    data = collect(tables(spark, rows))
+    data = collected(rows)
     frames = len(rows["frames"])
     assert data.totals["frames"] == frames
     assert sum(each["frames"] for each in data.rates) == frames
@@ -115,9 +129,9 @@ def test_the_numbers_are_those_of_the_tables(spark: SparkSession) -> None:
     }
 
 
-def test_the_peak_is_the_highest_point_of_the_picture(spark: SparkSession) -> None:
+def test_the_peak_is_the_highest_point_of_the_picture() -> None:
     """The same unit and the same steps as in the picture above it, and the column says which."""
-    data = collect(tables(spark, session(seed=2, streams=3)))
+    data = collected(session(seed=2, streams=3))
     text = page(data, generated=0)
     assert data.span is not None
     step = lasting(data.span.step)
@@ -130,7 +144,7 @@ def test_the_peak_is_the_highest_point_of_the_picture(spark: SparkSession) -> No
         assert f'<td class="number">{stream["peak_rate"]:,.4g}/s</td>' in text
 
 
-def test_refusals_add_up(spark: SparkSession) -> None:
+def test_refusals_add_up() -> None:
     """A record may sum up a flood, and the audit judges records: the tile says how the numbers belong together."""
     rows = session(seed=2, streams=3)
     refused = rows["refusals"]
@@ -138,7 +152,7 @@ def test_refusals_add_up(spark: SparkSession) -> None:
     total, records = sum(each["count"] for each in refused), len(refused)
     assert total > records > 5
     summary |= {"refusals": total, "refusals_judged": records - 5, "refusals_not_judged": 2}
-    text = page(collect(tables(spark, rows)), generated=0)
+    text = page(collected(rows), generated=0)
     tile = f"<b>{total}</b><span>refusals, in {records} records: {records - 5} judged, 5 not</span>"
     assert tile in text
     assert f"and {records - 5} records of refusals were judged" in text
@@ -146,9 +160,9 @@ def test_refusals_add_up(spark: SparkSession) -> None:
     assert "3 records of refusals of other messages than those about streams are not judged." in text
 
 
-def test_latency_percentiles_are_those_of_the_frames(spark: SparkSession) -> None:
+def test_latency_percentiles_are_those_of_the_frames() -> None:
     rows = session(seed=4, streams=1)
-    data = collect(tables(spark, rows))
+    data = collected(rows)
     [first, *_] = data.latency
     span = Span.over(int(START.timestamp() * 1000), int(START.timestamp() * 1000) + 60_000, 48)
     mine = sorted(
@@ -168,29 +182,50 @@ def test_times_are_utc(plain: Path) -> None:
     ("findings", "verdict", "text"),
     [(0, "sound", "Sound"), (1, "flawed", "Flawed: 1 finding"), (3, "flawed", "Flawed: 3 findings")],
 )
-def test_the_verdict_is_large(spark: SparkSession, tmp_path: Path, findings: int, verdict: str, text: str) -> None:
-    found = written(spark, session(seed=1, findings=findings), tmp_path / "report.html")
+def test_the_verdict_is_large(tmp_path: Path, findings: int, verdict: str, text: str) -> None:
+    found = written(session(seed=1, findings=findings), tmp_path / "report.html")
     assert f'<section class="verdict {verdict}">' in found
     assert f"<strong>{text}</strong>" in found
     assert found.count("wrote after its right was revoked") == findings
 
 
-def test_spaces_can_be_chosen(spark: SparkSession, tmp_path: Path) -> None:
+def test_spaces_can_be_chosen(tmp_path: Path) -> None:
     rows = both(session(seed=1), session(seed=2, space="lobby", people=("zoe", "yan")))
-    everything = written(spark, rows, tmp_path / "all.html")
-    one = written(spark, rows, tmp_path / "one.html", ("lobby",))
+    everything = written(rows, tmp_path / "all.html")
+    one = written(rows, tmp_path / "one.html", spaces=("lobby",))
     assert re.search("<h1>Spaces (arena, lobby|lobby, arena)</h1>", everything) and "arena/stream-1" in everything
     assert "<h1>Space lobby</h1>" in one and "arena" not in one.replace(_plotly_in(one), "")
+
+
+def test_a_part_of_the_time(tmp_path: Path) -> None:
+    rows = both(session(seed=3, seconds=60, findings=30), session(seed=2, space="lobby", people=("zoe", "yan")))
+    since, until = START + timedelta(seconds=20), START + timedelta(seconds=40)
+    micros = {"since": round(since.timestamp() * 1e6), "until": round(until.timestamp() * 1e6)}
+
+    def within(name: str) -> list[dict[str, Any]]:
+        return [row for row in rows[name] if row["space"] == "arena" and since <= row["ts"] < until]
+
+    data = collected(rows, spaces=("arena",), **micros)
+    frames = within("frames")
+    assert 0 < len(frames) < len(rows["frames"])
+    assert data.totals["frames"] == sum(each["frames"] for each in data.rates) == len(frames)
+    assert data.totals["bytes"] == sum(row["size"] for row in frames)
+    assert data.totals["refusals"] == sum(row["count"] for row in within("refusals"))
+    assert data.totals["findings"] == len(within("audit")) == 10
+    assert data.span is not None
+    assert micros["since"] // 1000 - data.span.step <= data.span.begin <= data.span.end <= micros["until"] // 1000
+    before = round((START - timedelta(days=1)).timestamp() * 1e6)
+    assert figures_in(written(rows, tmp_path / "none.html", until=before)) == {}
 
 
 # -- hostile, empty, many -------------------------------------------------------------------------
 
 
-def test_hostile_names_stay_text(spark: SparkSession, tmp_path: Path) -> None:
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
     rows = session(seed=3, streams=2, people=HOSTILE, space="<i>space</i>", findings=2)
     for stream in rows["streams"]:
         stream["description"] = stream["alias"] = HOSTILE[1]
-    text = written(spark, rows, tmp_path / "report.html")
+    text = written(rows, tmp_path / "report.html")
     own = text.replace(_plotly_in(text), "")
     elements = _Elements(own)
     assert not {"img", "i", "a"} & set(elements.tags)
@@ -214,29 +249,29 @@ def _texts(value: Any) -> list[str]:
     return []
 
 
-def test_templates_of_plotly_hold_no_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_templates_of_plotly_hold_no_name(tmp_path: Path) -> None:
     """A name such as %{x} would be filled in."""
-    text = written(spark, session(seed=3, streams=2, people=HOSTILE), tmp_path / "report.html")
+    text = written(session(seed=3, streams=2, people=HOSTILE), tmp_path / "report.html")
     for figure in figures_in(text).values():
         for trace in figure["data"]:
             assert "long" not in trace.get("hovertemplate", "")
 
 
-def test_empty_tables_say_so(spark: SparkSession, tmp_path: Path) -> None:
-    text = written(spark, {}, tmp_path / "report.html")
+def test_empty_tables_say_so(tmp_path: Path) -> None:
+    text = written({}, tmp_path / "report.html")
     assert figures_in(text) == {}
-    assert "An empty warehouse" in text and "Nothing to judge" in text
+    assert "Nothing to show" in text and "Nothing to judge" in text
     assert text.count('class="empty"') == 10
 
 
-def test_one_record_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_record_and_nothing_else(tmp_path: Path) -> None:
     summary = session(seed=1)["space_summary"][0] | {"last_ts": START, "streams": 0, "frames": 0}
-    text = written(spark, {"space_summary": [summary]}, tmp_path / "report.html")
+    text = written({"space_summary": [summary]}, tmp_path / "report.html")
     assert figures_in(text) == {}
     assert "<strong>Sound</strong>" in text
 
 
-def test_many_streams_and_writers_are_summed_up(spark: SparkSession) -> None:
+def test_many_streams_and_writers_are_summed_up() -> None:
     people = tuple(f"participant-{number:03d}" for number in range(60))
     rows = session(seed=5, streams=50, people=people)
     crowd = [
@@ -245,7 +280,7 @@ def test_many_streams_and_writers_are_summed_up(spark: SparkSession) -> None:
     ]
     rows["frames"] += crowd
     rows["streams"][0]["frames"] += len(crowd)
-    data = collect(tables(spark, rows))
+    data = collected(rows)
     assert len(data.streams) == TOP_STREAMS
     assert sum(each["frames"] for each in data.rates) == len(rows["frames"])
     assert {each["stream"] for each in data.rates} == {-1, *range(TOP_STREAMS)}
@@ -289,7 +324,7 @@ def in_browser(page: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_few_frames_are_seen(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_few_frames_are_seen(tmp_path: Path) -> None:
     """Thirteen frames within a moment, in a lane of their own, right after the grant: a bar of some pixels, with no
     mark upon it."""
     rows = session(seed=1)
@@ -300,7 +335,7 @@ def test_a_few_frames_are_seen(spark: SparkSession, tmp_path: Path) -> None:
         {**rows["frames"][0], "seq": 10**6 + place, "stream_id": "stream-1", "sender": "old-sensor", "ts": moment}
         for place in range(13)
     ]
-    text = written(spark, rows, tmp_path / "report.html")
+    text = written(rows, tmp_path / "report.html")
     traces = figures_in(text)["timeline"]["data"]
     lane = next(each for each in traces if each.get("name") == "old-sensor" and "wrote 13 frames" in str(each))
     assert lane["marker"]["line"] == {"width": 3, "color": lane["marker"]["color"]}
@@ -316,14 +351,14 @@ def test_a_few_frames_are_seen(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["plain", "many", "hostile", "empty"])
-def test_a_browser_draws_it(spark: SparkSession, tmp_path: Path, case: str) -> None:
+def test_a_browser_draws_it(tmp_path: Path, case: str) -> None:
     rows: Rows = {
         "plain": lambda: session(seed=1),
         "many": lambda: session(seed=2, streams=50, people=tuple(f"participant-{place}" for place in range(50))),
         "hostile": lambda: session(seed=3, streams=2, people=HOSTILE, space="<i>space</i>"),
         "empty": dict,
     }[case]()
-    text = written(spark, rows, tmp_path / "report.html")
+    text = written(rows, tmp_path / "report.html")
     done = in_browser(tmp_path / "report.html")
     said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert not said

@@ -6,22 +6,26 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
-from journals import Play, append, lively, opened, prune_before, rows_of, seal_segments, write_journal
+from journals import Play, append, frame_fields, lively, opened, prune_before, rows_of, write_journal
 from pyspark.sql import SparkSession
-from running import PipelineProcess, assert_same, bring_up_to_date, tables_of
+from running import PipelineProcess, assert_same, bring_up_to_date, rows, tables_of
 
+from mewstream.journal.errors import PositionGone
 from mewstream.journal.reader import JournalReader
 from mewstream.journal.retention import consumers
-from mewstream.pipeline import manifest as commits
 from mewstream.pipeline.errors import PipelineError, WarehouseError
+from mewstream.pipeline.maintenance import COMPACT_EVERY
 from mewstream.pipeline.runner import Plan, Progress, Result, Settings, consumer_name, plan, run
-from mewstream.pipeline.session import TableFormat
-from mewstream.pipeline.warehouse import CHECKPOINT, locked, open_warehouse
+from mewstream.pipeline.storage import locked, store_at
+from mewstream.pipeline.tables import ALL, COMMITS
+from mewstream.pipeline.warehouse import open_warehouse
+from mewstream.protocol.errors import MewError
+from mewstream.protocol.records import Frame
 
 
 @pytest.fixture
@@ -74,13 +78,13 @@ class TestProgress:
 
     def test_the_journal_knows_how_far_it_was_read(self, finished: Finished) -> None:
         [(name, consumer)] = consumers(finished.journal / "journal").items()
-        assert name == consumer_name(finished.warehouse)
-        assert consumer.offsets == open_warehouse(finished.warehouse).manifest.offsets
+        assert name == consumer_name(store_at(finished.warehouse))
+        assert consumer.offsets == open_warehouse(finished.warehouse).commit.offsets
         assert sum(consumer.offsets.values()) == records_in(finished.journal)
 
     def test_each_warehouse_is_a_consumer_of_its_own(self, tmp_path: Path) -> None:
-        assert consumer_name(tmp_path / "a" / "tables") != consumer_name(tmp_path / "b" / "tables")
-        assert consumer_name(tmp_path / "été & co").isascii()
+        assert consumer_name(store_at(tmp_path / "a" / "tables")) != consumer_name(store_at(tmp_path / "b" / "tables"))
+        assert consumer_name(store_at(tmp_path / "été & co")).isascii()
 
 
 class TestPlan:
@@ -105,7 +109,7 @@ class TestPlan:
 
 class TestRefusals:
     def test_two_at_a_time(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
-        with locked(warehouse), pytest.raises(WarehouseError, match="another pipeline"):
+        with locked(store_at(warehouse)), pytest.raises(WarehouseError, match="another pipeline"):
             bring_up_to_date(spark, journal, warehouse)
 
     def test_another_journal(self, spark: SparkSession, finished: Finished, tmp_path: Path) -> None:
@@ -113,10 +117,6 @@ class TestRefusals:
         for attempt in (plan, lambda given: run(given, spark=spark)):
             with pytest.raises(WarehouseError, match=r"tables of another journal .* another --warehouse"):
                 attempt(settings(other, finished.warehouse))
-
-    def test_another_table_format(self, spark: SparkSession, finished: Finished) -> None:
-        with pytest.raises(WarehouseError, match="run with --table-format parquet"):
-            bring_up_to_date(spark, finished.journal, finished.warehouse, table_format="delta")
 
     def test_no_journal(self, spark: SparkSession, tmp_path: Path, warehouse: Path) -> None:
         with pytest.raises(PipelineError, match="there is no journal in"):
@@ -129,14 +129,14 @@ class TestRefusals:
         with opened(data, partitions=1, segment_bytes=4000) as journal:
             append(journal, play)
             bring_up_to_date(spark, data, warehouse)
-            before = tables_of(spark, warehouse)
+            before = tables_of(warehouse)
             while len(play.records) < 300:
                 play.step()
             append(journal, play)
             assert prune_before(journal, 0, 250) > 60
-        with pytest.raises(PipelineError, match="were pruned before they were read"):
+        with pytest.raises(PositionGone, match=r"were pruned before they were read.* give another --warehouse"):
             bring_up_to_date(spark, data, warehouse)
-        assert_same(tables_of(spark, warehouse), before)
+        assert_same(tables_of(warehouse), before)
 
     def test_a_damaged_journal(self, spark: SparkSession, journal_of: Callable[..., Path], warehouse: Path) -> None:
         """It is said where; nothing of the batch counts, and what was mended is read as if nothing had been."""
@@ -148,128 +148,71 @@ class TestRefusals:
         damaged = bytearray(sound)
         damaged[entry.position + entry.length // 2] ^= 1
         file.write_bytes(damaged)
-        with pytest.raises(PipelineError) as failure:
+        with pytest.raises(MewError) as failure:
             bring_up_to_date(spark, data, warehouse)
         assert str(failure.value) == f"{file}: offset {entry.first_offset}: the checksum of this batch is wrong"
-        assert open_warehouse(warehouse).manifest.batch == 0
+        assert open_warehouse(warehouse).commit.batch == 0
         file.write_bytes(sound)
         assert bring_up_to_date(spark, data, warehouse).records == len(play.records)
 
 
-class TestRepeating:
-    @pytest.mark.long
-    def test_a_batch_that_spark_repeats_changes_nothing(
-        self, spark: SparkSession, tmp_path: Path, warehouse: Path, table_format: TableFormat
-    ) -> None:
-        """Killed between our commit and Spark's: it runs the batch again, and goes on with the next."""
-        data, play = tmp_path / "data", lively(150, seed=26)
-        with opened(data) as journal:
-            append(journal, play)
-            bring_up_to_date(spark, data, warehouse, max_records=120, table_format=table_format)
-            number = open_warehouse(warehouse).manifest.batch
-            newest = max((warehouse / CHECKPOINT / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
-            newest.unlink()
-            (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
-            while len(play.records) < 200:
-                play.step()
-            append(journal, play)
-        result = bring_up_to_date(spark, data, warehouse, table_format=table_format)
-        assert (result.batches, open_warehouse(warehouse).manifest.batch) == (1, number + 1)
-        bring_up_to_date(spark, data, tmp_path / "expected")
-        assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
-
-    @pytest.mark.long
-    def test_without_its_checkpoint_it_goes_on_where_the_tables_end(
+class TestPosition:
+    def test_the_tables_alone_say_how_far_the_journal_was_read(
         self, spark: SparkSession, tmp_path: Path, warehouse: Path
     ) -> None:
+        """A copy of the tables, and of nothing else, is gone on with elsewhere."""
         data, play = tmp_path / "data", lively(100, seed=25)
         before = len(play.records)
         with opened(data) as journal:
             append(journal, play)
             bring_up_to_date(spark, data, warehouse)
-            shutil.rmtree(warehouse / CHECKPOINT)
+            assert {path.name for path in warehouse.iterdir()} == {*(table.name for table in (*ALL, COMMITS)), "_lock"}
+            shutil.copytree(warehouse, tmp_path / "copy", ignore=shutil.ignore_patterns("_lock"))
             while len(play.records) < 160:
                 play.step()
             append(journal, play)
-        assert bring_up_to_date(spark, data, warehouse).records == len(play.records) - before
+        assert bring_up_to_date(spark, data, tmp_path / "copy").records == len(play.records) - before
         bring_up_to_date(spark, data, tmp_path / "expected")
-        assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
+        assert_same(tables_of(tmp_path / "copy"), tables_of(tmp_path / "expected"))
 
-    @pytest.mark.long
-    def test_a_checkpoint_of_other_tables(
-        self, spark: SparkSession, journal: Path, warehouse: Path, tmp_path: Path
-    ) -> None:
-        bring_up_to_date(spark, journal, warehouse)
-        shutil.copytree(warehouse / CHECKPOINT, tmp_path / "elsewhere" / CHECKPOINT)
-        with opened(journal) as more:
-            play = Play("third", begin=True)
-            append(more, play)
-        with pytest.raises(WarehouseError, match=r"the checkpoint is not theirs\. Remove"):
-            bring_up_to_date(spark, journal, tmp_path / "elsewhere")
-
-
-class TestFullRefresh:
-    @pytest.mark.long
-    def test_the_same_tables(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
-        bring_up_to_date(spark, journal, warehouse, max_records=70)
-        before, bronze = tables_of(spark, warehouse), open_warehouse(warehouse).manifest.tables["records"]
-        seen: list[Progress] = []
-        run(settings(journal, warehouse, full_refresh=True, max_records=120), seen.append, spark=spark)
-        after = open_warehouse(warehouse).manifest
-        assert all(each.refreshing for each in seen)
-        assert len(seen) > 1
-        assert (after.generation, after.tables["records"]) == (2, bronze)
-        assert_same(tables_of(spark, warehouse), before)
-
-    def test_after_pruning_and_then_it_catches_up(
-        self, spark: SparkSession, tmp_path: Path, warehouse: Path, slow_table_format: TableFormat
-    ) -> None:
-        data, play = tmp_path / "data", lively(200, seed=26)
-        before = len(play.records)
-        with opened(data, partitions=1, segment_bytes=4000) as journal:
+    def test_a_journal_that_lost_its_end(self, spark: SparkSession, tmp_path: Path, warehouse: Path) -> None:
+        data, play = tmp_path / "data", lively(60, seed=28)
+        with opened(data, partitions=1) as journal:
             append(journal, play)
-            bring_up_to_date(spark, data, warehouse, table_format=slow_table_format)
-            assert prune_before(journal, 0, 150) > 50
-            seal_segments(journal)
-            while len(play.records) < 260:
+        shutil.copytree(data, tmp_path / "older")
+        with opened(data, partitions=1) as journal:
+            while len(play.records) < 120:
                 play.step()
             append(journal, play)
-        result = bring_up_to_date(spark, data, warehouse, full_refresh=True, table_format=slow_table_format)
-        assert (result.records, result.rows["records"]) == (len(play.records) - before, len(play.records))
-        whole = write_journal(tmp_path / "whole", play_again(play), partitions=1)
-        bring_up_to_date(spark, whole, tmp_path / "expected")
-        assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
-
-    @pytest.mark.long
-    def test_stopped_in_between_the_old_tables_stay(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
-        bring_up_to_date(spark, journal, warehouse, max_records=70)
-        before, number = tables_of(spark, warehouse), open_warehouse(warehouse).manifest.number
-        stop = threading.Event()
-        result = run(
-            settings(journal, warehouse, full_refresh=True, max_records=70),
-            lambda _: stop.set(),
-            stop=stop,
-            spark=spark,
-        )
-        assert result.stopped
-        assert open_warehouse(warehouse).manifest.number == number
-        assert_same(tables_of(spark, warehouse), before)
-
-    @pytest.mark.long
-    def test_tables_of_an_older_version(self, spark: SparkSession, journal: Path, warehouse: Path) -> None:
-        bring_up_to_date(spark, journal, warehouse)
-        before, manifest = tables_of(spark, warehouse), open_warehouse(warehouse).manifest
-        commits.commit(warehouse, msgspec.structs.replace(manifest, schema_version=0), manifest)
-        with pytest.raises(WarehouseError, match="--full-refresh"):
-            bring_up_to_date(spark, journal, warehouse)
-        bring_up_to_date(spark, journal, warehouse, full_refresh=True)
-        assert_same(tables_of(spark, warehouse), before)
+        bring_up_to_date(spark, data, warehouse)
+        shutil.rmtree(data)
+        shutil.copytree(tmp_path / "older", data)
+        with pytest.raises(PositionGone, match=r"lost its end .* give another --warehouse"):
+            bring_up_to_date(spark, data, warehouse)
 
 
-def play_again(play: Play) -> Play:
-    """The same log, as if nothing of it had been written yet."""
-    play.written = 0
-    return play
+class TestWhileItRuns:
+    def test_findings_are_told_once_and_old_rows_go(
+        self, spark: SparkSession, journal_of: Callable[..., Path], warehouse: Path
+    ) -> None:
+        play, told = Play(begin=True), []
+        stream = play.open("ann")
+        play.frame("ann", stream)
+        fault = play.plant(Frame, **frame_fields(play, stream, "cy"))
+        data = journal_of(play)
+
+        def tell(findings: list[dict[str, Any]]) -> bool:
+            told.extend((row["seq"], row["participant"]) for row in findings)
+            return True
+
+        bring_up_to_date(spark, data, warehouse, on_finding=tell)
+        assert told == [(fault, "cy")] and len(rows(warehouse, "frames")) == 2
+        # What is played happened years ago.
+        bring_up_to_date(spark, data, warehouse, on_finding=tell, retention={"*": timedelta(days=30)})
+        assert told == [(fault, "cy")]
+        assert rows(warehouse, "frames") == rows(warehouse, "records") == []
+        assert [row.is_open for row in rows(warehouse, "streams")] == [True]
+        assert rows(warehouse, "commits")[-1].operation == "retain"
 
 
 class TestStopping:
@@ -280,10 +223,10 @@ class TestStopping:
         stop = threading.Event()
         result = run(settings(journal, warehouse, max_records=60), lambda _: stop.set(), stop=stop, spark=spark)
         assert (result.stopped, result.batches) == (True, 1)
-        assert open_warehouse(warehouse).manifest.batch == 1
+        assert open_warehouse(warehouse).commit.batch == 1
         assert bring_up_to_date(spark, journal, warehouse).records == records_in(journal) - result.records
         bring_up_to_date(spark, journal, tmp_path / "expected")
-        assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
+        assert_same(tables_of(warehouse), tables_of(tmp_path / "expected"))
 
     @pytest.mark.spark
     @pytest.mark.long
@@ -294,8 +237,8 @@ class TestStopping:
             pipeline.process.send_signal(signal.SIGTERM)
             assert pipeline.wait_for("end")[-1] == "True"
             assert pipeline.process.wait() == 0
-        manifest = open_warehouse(warehouse).manifest
-        assert manifest.rows("records") == sum(manifest.offsets.values()) > 0
+        made = open_warehouse(warehouse)
+        assert made.rows("records") == sum(made.commit.offsets.values()) > 0
 
 
 class TestCompaction:
@@ -306,8 +249,8 @@ class TestCompaction:
         for _ in range(60):
             play.frame("ann", stream)
         write_journal(data, play, per_batch=1)
-        result = bring_up_to_date(spark, data, warehouse, max_records=5)
-        assert result.batches >= 12
-        assert len(open_warehouse(warehouse).manifest.tables["records"]) < 10
+        result = bring_up_to_date(spark, data, warehouse, max_records=3)
+        assert result.batches > COMPACT_EVERY
+        assert len(open_warehouse(warehouse).files("records")) < COMPACT_EVERY
         bring_up_to_date(spark, data, tmp_path / "expected")
-        assert_same(tables_of(spark, warehouse), tables_of(spark, tmp_path / "expected"))
+        assert_same(tables_of(warehouse), tables_of(tmp_path / "expected"))

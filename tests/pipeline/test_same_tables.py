@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from running import assert_same, bring_up_to_date, tables_of
 
 from mewstream.pipeline.runner import Progress, Settings, run
-from mewstream.pipeline.session import TableFormat
 
 RECORDS = 200
 
@@ -50,18 +49,16 @@ def assert_as_in_one_batch(spark: SparkSession, journal: Path, warehouse: Path, 
     """``empty`` are the tables that may have no rows: all others must, or the comparison would say little."""
     expected = warehouse.with_name("expected")
     assert bring_up_to_date(spark, journal, expected).batches == 1
-    tables = tables_of(spark, expected)
+    tables = tables_of(expected)
     assert {name for name, rows in tables.items() if not rows} <= empty
-    assert_same(tables_of(spark, warehouse), tables)
+    assert_same(tables_of(warehouse), tables)
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
-def test_steps_of_one_run(
-    spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path, seed: int, slow_table_format: TableFormat
-) -> None:
+def test_steps_of_one_run(spark: SparkSession, journal_of: Callable[..., Path], tmp_path: Path, seed: int) -> None:
     journal = journal_of(*plays(seed), per_batch=3)
     steps = random.Random(seed).randrange(120, 240)
-    result = bring_up_to_date(spark, journal, tmp_path / "steps", max_records=steps, table_format=slow_table_format)
+    result = bring_up_to_date(spark, journal, tmp_path / "steps", max_records=steps)
     assert result.batches >= 3
     assert_as_in_one_batch(spark, journal, tmp_path / "steps", empty={"audit"})
 
@@ -83,7 +80,7 @@ def test_a_run_now_and_then(spark: SparkSession, tmp_path: Path) -> None:
     assert_as_in_one_batch(spark, data, warehouse, empty={"audit", "sequence_gaps", "quarantine"})
 
 
-def test_continuously(spark: SparkSession, tmp_path: Path, slow_table_format: TableFormat) -> None:
+def test_continuously(spark: SparkSession, tmp_path: Path) -> None:
     data, warehouse = tmp_path / "data", tmp_path / "continuous"
     whole = plays(5)
     beginnings = [Play(each.space) for each in whole]
@@ -97,9 +94,7 @@ def test_continuously(spark: SparkSession, tmp_path: Path, slow_table_format: Ta
     with opened(data) as journal:
         for each in beginnings:
             each.records = []
-        settings = Settings(
-            data=str(data), warehouse=warehouse, continuous=True, interval=0.1, table_format=slow_table_format
-        )
+        settings = Settings(data=str(data), warehouse=warehouse, continuous=True, interval=0.1)
         thread = threading.Thread(target=run, args=(settings, progress), kwargs={"stop": stop, "spark": spark})
         thread.start()
         try:

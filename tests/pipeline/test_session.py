@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mewstream.pipeline.errors import JarsUnavailable, SourceError, own_words
-from mewstream.pipeline.jars import jars_of
-from mewstream.pipeline.java import use_java
+from mewstream.pipeline.errors import SourceError, own_words
 from mewstream.pipeline.session import spark_session
 
 if TYPE_CHECKING:
@@ -21,13 +18,13 @@ def test_what_it_is_set_to(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"  # by the tests: `config` has the last word
-    assert spark.sparkContext.master == "local[2]"
+    assert spark.sparkContext.master == "local[2, 3]"
     [worker] = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
     assert worker == sys.executable
 
 
 def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:
-    assert spark_session("local[2]").sparkContext is spark.sparkContext
+    assert spark_session("local[2, 3]").sparkContext is spark.sparkContext
 
 
 def test_own_words_are_found_in_what_spark_raises(spark: SparkSession) -> None:
@@ -41,17 +38,3 @@ def test_own_words_are_found_in_what_spark_raises(spark: SparkSession) -> None:
     assert said is not None
     assert said.startswith("there is no journal in /no/such/place: ")
     assert "SQLSTATE" not in said
-
-
-@pytest.mark.spark
-def test_jars_that_cannot_be_had_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_java()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(JarsUnavailable) as caught:
-        jars_of("mewstream.invalid:nothing:1.0")
-    said = str(caught.value)
-    assert "\n" not in said
-    assert said.startswith("the jars of mewstream.invalid:nothing:1.0 could not be had from Maven Central (")
-    assert "not found" in said
-    assert "table format parquet" in said
-    assert list((tmp_path / "mewstream").iterdir()) == []

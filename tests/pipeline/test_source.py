@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import live_writer
-import object_store
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark.sql.functions as F
@@ -30,6 +30,7 @@ from journals import (
     write_journal,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from s3_server import BUCKET, KEY, SECRET, s3_server, upload
 
 from mewstream.journal.errors import PositionGone
 from mewstream.journal.reader import JournalReader, partition_of
@@ -39,7 +40,7 @@ from mewstream.journal.segments import ENTRY_BYTES
 from mewstream.pipeline import arrow_work
 from mewstream.pipeline.errors import own_words
 from mewstream.pipeline.source import MewDataSource
-from mewstream.pipeline.source_options import open_journal, parse_options
+from mewstream.pipeline.source_options import parse_options
 from mewstream.protocol.records import Frame
 from mewstream.protocol.times import rfc3339
 
@@ -306,15 +307,18 @@ def test_object_storage(spark: SparkSession, journal_of: JournalOf, tmp_path: Pa
     """In batches and as a stream, by way of the S3 client of pyarrow."""
     plays = several()
     data = journal_of(*plays, seal=True, **SEGMENTS)
-    with object_store.served(data.parent, data.name) as uri:
+    with s3_server(tmp_path / "s3.log") as server:
+        upload(server, data, data.name)
+        where = quote(server.removeprefix("http://"), safe="")
+        uri = f"s3://{KEY}:{SECRET}@{BUCKET}/{data.name}?scheme=http&region=us-east-1&endpoint_override={where}"
         assert_same(read(spark, uri), rows_of(data))
         sink = Sink()
         run(spark, uri, tmp_path / "checkpoint", sink, maxRecordsPerTrigger=150)
         assert len(sink.batches) >= 3
         assert_exactly_once(list(sink.batches.values()), rows_of(data))
         said = error_of(lambda: read(spark, uri.replace(data.name, "elsewhere")))
-        assert said.startswith("there is no journal in s3://journals/elsewhere: expected")
-        assert "hidden-key" not in said
+        assert said.startswith(f"there is no journal in s3://{BUCKET}/elsewhere: expected")
+        assert SECRET not in said
 
 
 @pytest.mark.parametrize("uri", ["nowhere://user:secret@host/data", "s3://user:secret@bucket/x?nonsense=1"])
@@ -636,33 +640,6 @@ def test_a_damaged_batch_is_named_with_segment_and_offset(spark: SparkSession, j
 
 
 # -- ranges instead of records --------------------------------------------------------------------
-
-
-def test_slices_are_the_ranges_of_each_batch(spark: SparkSession, journal_of: JournalOf, tmp_path: Path) -> None:
-    data = journal_of(*several())
-    batches: list[list[tuple[Any, ...]]] = []
-    stream = spark.readStream.format("mew-slices").option("maxRecordsPerTrigger", "100").load(str(data))
-    writer = stream.writeStream.foreachBatch(lambda rows, _: batches.append([tuple(row) for row in rows.collect()]))
-    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-    writer.trigger(availableNow=True).start().awaitTermination()
-    reader = open_journal(str(data))
-    expected = {number: reader.bounds(number) for number in range(reader.identity().partitions)}
-    ends = {number: begin for number, (begin, _) in expected.items()}
-    for batch in batches:
-        assert 0 < sum(end - start for _, _, start, end in batch) <= 100
-        for journal, number, start, end in sorted(batch):
-            assert (journal, start) == (reader.identity().id, ends[number])
-            ends[number] = end
-    assert ends == {number: end for number, (_, end) in expected.items()}
-
-
-def test_slices_are_for_streams(spark: SparkSession, journal_of: JournalOf) -> None:
-    data = journal_of(*several())
-    said = error_of(lambda: spark.read.format("mew-slices").load(str(data)).collect())
-    assert said == "the source mew-slices is for readStream: a batch is read by the source mew"
-    stream = spark.readStream.format("mew-slices").option("kinds", "chat").load(str(data))
-    said = error_of(lambda: stream.writeStream.format("noop").start().awaitTermination())
-    assert said == "the source mew-slices takes neither space nor kinds: a range holds records of all"
 
 
 # -- without a session ----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from mewstream.journal.schema import SCHEMA
 from mewstream.pipeline.source import spark_schema
-from mewstream.pipeline.tables import ALL, BY_NAME, PUBLIC, RECORDS, Layer, document
+from mewstream.pipeline.tables import ALL, BY_NAME, COMMITS, PUBLIC, RECORDS, REFRESH, Layer, Layout, document
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
 
@@ -28,10 +28,10 @@ def test_every_table_and_column_is_explained() -> None:
 
 
 def test_names_are_unique_and_tell_state_apart() -> None:
-    assert len(BY_NAME) == len(ALL)
+    assert len(BY_NAME) == len({table.name for table in (*ALL, COMMITS, REFRESH)})
     for table in ALL:
         assert table.name.startswith("state_") == (table.layer is Layer.STATE)
-        assert table.opens or table.layer is not Layer.STATE
+        assert table.layout is Layout.CURRENT or table.layer is not Layer.STATE
 
 
 def test_the_tables_of_the_issue() -> None:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from journals import POSITION_FORMAT, Play, frame_fields, write_journal
-from pyspark.sql import Row, SparkSession
-from running import bring_up_to_date, rows
+from pyspark.sql import SparkSession
+from running import Found, bring_up_to_date, rows
 
-from mewstream.pipeline.tables import BY_NAME, METRIC_WINDOW_SECONDS
-from mewstream.pipeline.warehouse import open_warehouse
+from mewstream.pipeline.tables import METRIC_WINDOW_SECONDS
 from mewstream.protocol import commands, kinds
 from mewstream.protocol.records import Frame, FramesDropped, Joined, StreamOpened
 from mewstream.protocol.times import SECOND, rfc3339
 
 STORIES: dict[str, Callable[[Play], None]] = {}
-EPOCH = datetime(1970, 1, 1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def story(tell: Callable[[Play], None]) -> Callable[[Play], None]:
@@ -42,21 +41,12 @@ class Told:
         data = write_journal(path / "data", *self.plays.values(), per_batch=2)
         self.warehouse = path / "warehouse"
         assert bring_up_to_date(spark, data, self.warehouse, max_records=90).batches > 3
-        self._spark = spark
-        self._rows: dict[str, list[Row]] = {}
+        self._rows: dict[str, list[Found]] = {}
 
-    def __call__(self, table: str, space: str, **values: Any) -> list[Row]:
+    def __call__(self, table: str, space: str, **values: Any) -> list[Found]:
         """Rows of a table of one space, by its key."""
         if table not in self._rows:
-            variants = [
-                f"to_json({each.name}) AS {each.name}" for each in BY_NAME[table].columns if each.type == "variant"
-            ]
-            if variants:
-                found = open_warehouse(self.warehouse).table(self._spark, table)
-                kept = [name for name in found.columns if name not in ("body",)]
-                self._rows[table] = found.selectExpr(*kept, *variants).orderBy(*BY_NAME[table].keys).collect()
-            else:
-                self._rows[table] = rows(self._spark, self.warehouse, table)
+            self._rows[table] = rows(self.warehouse, table)
         return [
             row
             for row in self._rows[table]
@@ -153,7 +143,7 @@ class TestReaders:
         assert (cy.participant, cy.given_how, cy.until_seq) == ("cy", "grant", None)
 
     def test_everyone_becomes_a_set(self, told: Told) -> None:
-        everyone, *others = told("authorizations", "readers", stream_id="stream-2", right="read")
+        *others, everyone = told("authorizations", "readers", stream_id="stream-2", right="read")
         assert (everyone.participant, everyone.ended_how) == (None, "reader_set")
         assert [(row.participant, row.given_how) for row in others] == [
             ("ann", "reader_set"),
@@ -299,7 +289,7 @@ class TestMessages:
             ["x"],
         )
         assert (first.context, json.loads(first.payload)) == ("here", {"text": "hi"})
-        assert first.sent_at == datetime(2023, 11, 14, 22, 13)
+        assert first.sent_at == datetime(2023, 11, 14, 22, 13, tzinfo=UTC)
         assert (second.addressed, second.sent_at) == (None, None)
         assert second.id.startswith("ann-")
 
@@ -314,12 +304,12 @@ class TestMessages:
 
 
 SENT = {
-    b'{"ts":"2023-11-14T22:13:19.5Z"}': datetime(2023, 11, 14, 22, 13, 19, 500_000),
-    b'{"timestamp":"2023-11-14T23:13:19+01:00","x":1}': datetime(2023, 11, 14, 22, 13, 19),
-    b' {"sent_at": 1699999999}': datetime(2023, 11, 14, 22, 13, 19),
-    b'{"ts":1699999999250}': datetime(2023, 11, 14, 22, 13, 19, 250_000),
-    b'{"ts":1699999999.25}': datetime(2023, 11, 14, 22, 13, 19, 250_000),
-    b'{"ts":7,"sent_at":1699999999}': datetime(2023, 11, 14, 22, 13, 19),
+    b'{"ts":"2023-11-14T22:13:19.5Z"}': datetime(2023, 11, 14, 22, 13, 19, 500_000, tzinfo=UTC),
+    b'{"timestamp":"2023-11-14T23:13:19+01:00","x":1}': datetime(2023, 11, 14, 22, 13, 19, tzinfo=UTC),
+    b' {"sent_at": 1699999999}': datetime(2023, 11, 14, 22, 13, 19, tzinfo=UTC),
+    b'{"ts":1699999999250}': datetime(2023, 11, 14, 22, 13, 19, 250_000, tzinfo=UTC),
+    b'{"ts":1699999999.25}': datetime(2023, 11, 14, 22, 13, 19, 250_000, tzinfo=UTC),
+    b'{"ts":7,"sent_at":1699999999}': datetime(2023, 11, 14, 22, 13, 19, tzinfo=UTC),
     b'{"ts":7}': None,
     b'{"ts":"soon"}': None,
     b'{"ts":"2023-11-14"}': None,
@@ -352,9 +342,9 @@ class TestFrames:
         found = told("frames", "latency")
         assert [row.sent_at for row in found[: len(SENT)]] == list(SENT.values())
         assert [row.sent_at for row in found[len(SENT) :]] == [
-            datetime(2023, 11, 14, 22, 13, 19),
+            datetime(2023, 11, 14, 22, 13, 19, tzinfo=UTC),
             None,
-            datetime(2023, 11, 14, 22, 13, 18),
+            datetime(2023, 11, 14, 22, 13, 18, tzinfo=UTC),
         ]
 
     def test_latency(self, told: Told) -> None:

@@ -6,15 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from journals import POSITION_FORMAT, Play, frame_fields, write_journal
-from pyspark.sql import Row, SparkSession
-from running import bring_up_to_date
+from pyspark.sql import SparkSession
+from running import Found, bring_up_to_date, found
 
-from mewstream.pipeline.typed_views import spark_type, view_name
 from mewstream.pipeline.warehouse import open_warehouse
 from mewstream.protocol import kinds
 from mewstream.protocol.records import Frame
+from mewstream.query.asking import questions
+from mewstream.query.dialects import DUCKDB, SPARK, TRINO, Dialect, Type
+from mewstream.query.typed_views import sql_type, view_name
+from mewstream.query.with_spark import register_views
 
 LINES = {"id": "events/log", "mime_type": "application/x-ndjson", "schema": {"type": "object", "required": ["n"]}}
 PLAIN = {"id": "notes", "mime_type": "text/plain; charset=utf-8"}
@@ -29,7 +33,7 @@ RICH = {
             "ts": {"type": "integer"},
             "name": {"type": ["string", "null"]},
             "tags": {"type": "array", "items": {"type": "string"}},
-            "at": {"$ref": "#/$defs/point"},
+            "spot": {"$ref": "#/$defs/point"},
             "choice": {"oneOf": [{"type": "string"}, {"type": "number"}]},
         },
         "$defs": {
@@ -53,7 +57,7 @@ class Decoded:
         self._frames()
         data = write_journal(path / "data", play)
         bring_up_to_date(spark, data, path / "warehouse", max_records=60)
-        self.views = open_warehouse(path / "warehouse").register_views(spark)
+        self.warehouse = open_warehouse(path / "warehouse")
 
     def _frames(self) -> None:
         self.raw(0, b'{"x":1.5,"label":"a"}', b'{"x":"no number"}', b"{not json", b'"\xff"', b"{}", b'{"x":1,"x":2}')
@@ -62,7 +66,7 @@ class Decoded:
         self.raw(3, b"\xe9")
         self.raw(4, b"\x89PNG", text=False)
         self.raw(5, b"[1,2]", b"[1,", b"3")
-        self.raw(6, json.dumps({"ts": 5, "name": None, "tags": ["a"], "at": {"x": 1}, "choice": 2}).encode())
+        self.raw(6, json.dumps({"ts": 5, "name": None, "tags": ["a"], "spot": {"x": 1}, "choice": 2}).encode())
         self.raw(7, b"[1]", b"{}")
         for content in ({"x": 2}, {"x": "no"}, "text"):
             self.play.data("ann", self.streams[0], content)
@@ -80,12 +84,16 @@ class Decoded:
             opcode = 1 if text is not False and data.isascii() else 2
             self.play.frame("ann", self.streams[number], data, opcode=opcode)
 
-    def rows(self, table: str, number: int) -> list[Row]:
-        columns = "seq, kind, to_json(body) AS body, text" if table == "content" else "seq, kind, reasons, data"
-        return self.spark.sql(
+    def ask(self, sql: str) -> list[Found]:
+        with questions(self.warehouse) as asked:
+            return [found(row) for row in asked.rows(sql)]
+
+    def rows(self, table: str, number: int) -> list[Found]:
+        columns = "seq, kind, body, text" if table == "content" else "seq, kind, reasons, data"
+        return self.ask(
             f"SELECT {columns} FROM {table} JOIN (SELECT seq, kind FROM frames) USING (seq) "
             f"WHERE stream_id = '{self.streams[number]}' ORDER BY seq"
-        ).collect()
+        )
 
     def bodies(self, number: int) -> list[Any]:
         return [None if row.body is None else json.loads(row.body) for row in self.rows("content", number)]
@@ -141,74 +149,102 @@ class TestContent:
 
     def test_other_streams_and_ended_ones(self, decoded: Decoded) -> None:
         """Frames without an announced format, and after the end of their stream, have no row."""
-        streams = {row.stream_id for row in decoded.spark.sql("SELECT DISTINCT stream_id FROM content").collect()}
+        streams = {row.stream_id for row in decoded.ask("SELECT DISTINCT stream_id FROM content")}
         assert streams <= set(decoded.streams.values())
         assert {"x": 9} not in decoded.bodies(0)
 
+    def test_a_body_is_the_json_that_came(self, decoded: Decoded) -> None:
+        """A text, which every engine can read, and not a byte of it is changed."""
+        assert decoded.rows("content", 0)[0].body == '{"x":1.5,"label":"a"}'
+        assert decoded.warehouse.dataset("content").schema.field("body").type == pa.string()
+
 
 class TestTypedViews:
+    """In DuckDB; Spark gives the same for each."""
+
+    def same(self, decoded: Decoded, sql: str) -> list[dict[str, Any]]:
+        register_views(decoded.spark, decoded.warehouse)
+        with_spark = [row.asDict(recursive=True) for row in decoded.spark.sql(sql).collect()]
+        assert decoded.ask(sql) == with_spark
+        return with_spark
+
     def test_one_for_each_format(self, decoded: Decoded) -> None:
-        typed = [name for name in decoded.views if name.startswith("content_")]
+        with questions(decoded.warehouse) as asked:
+            typed = [view.name for view in asked.typed_views()]
         assert typed[:7] == [
             *("content_position", "content_events_log", "content_notes", "content_latin", "content_picture"),
             *("content_any", "content_rich"),
         ]
         [other] = typed[7:]
         assert other.startswith("content_position_")
+        assert register_views(decoded.spark, decoded.warehouse)[-8:] == typed
 
     def test_properties_are_columns(self, decoded: Decoded) -> None:
-        found = decoded.spark.sql("SELECT x, label, sender FROM content_position ORDER BY seq").collect()
-        assert found[0] == Row(x=1.5, label="a", sender="ann")
+        found = self.same(decoded, "SELECT x, label, sender FROM content_position ORDER BY seq")
+        assert found[0] == {"x": 1.5, "label": "a", "sender": "ann"}
 
     def test_types_and_names(self, decoded: Decoded) -> None:
+        [row] = self.same(
+            decoded, "SELECT value_ts, name, tags, spot.x, CAST(choice AS int) AS choice FROM content_rich"
+        )
+        assert row == {"value_ts": 5, "name": None, "tags": ["a"], "x": 1.0, "choice": 2}
         view = decoded.spark.table("content_rich")
-        assert dict(view.dtypes)["value_ts"] == "bigint"
-        assert dict(view.dtypes)["at"] == "struct<x:double,y:double>"
+        assert dict(view.dtypes)["spot"] == "struct<x:double,y:double>"
         assert dict(view.dtypes)["choice"] == "variant"
-        [row] = view.selectExpr("value_ts", "name", "tags", "at.x", "CAST(choice AS int) AS choice").collect()
-        assert row == Row(value_ts=5, name=None, tags=["a"], x=1.0, choice=2)
 
     def test_lines_are_rows(self, decoded: Decoded) -> None:
-        found = decoded.spark.sql("SELECT line, to_json(body) AS body FROM content_events_log ORDER BY line").collect()
-        assert found == [Row(line=0, body='{"n":1}'), Row(line=1, body='{"m":3,"n":2}')]
+        lines = decoded.ask("SELECT line, body FROM content_events_log ORDER BY line")
+        assert [(row.line, json.loads(row.body)) for row in lines] == [(0, {"n": 1}), (1, {"n": 2, "m": 3})]
+        register_views(decoded.spark, decoded.warehouse)
+        with_spark = decoded.spark.sql("SELECT line, body FROM content_events_log ORDER BY line").collect()
+        assert [(row.line, json.loads(row.body)) for row in with_spark] == [(0, {"n": 1}), (1, {"n": 2, "m": 3})]
 
     def test_text_views(self, decoded: Decoded) -> None:
-        assert [row.text for row in decoded.spark.sql("SELECT text FROM content_notes ORDER BY seq").collect()] == [
-            "é",
-            "spoken",
-        ]
+        found = self.same(decoded, "SELECT text FROM content_notes ORDER BY seq")
+        assert [row["text"] for row in found] == ["é", "spoken"]
 
 
 class TestTypes:
     @pytest.mark.parametrize(
         ("schema", "expected"),
         [
-            (True, "variant"),
-            ({}, "variant"),
+            (True, "json"),
+            ({}, "json"),
             ({"type": "integer"}, "bigint"),
             ({"type": ["number", "null"]}, "double"),
-            ({"type": ["number", "string"]}, "variant"),
+            ({"type": ["number", "string"]}, "json"),
             ({"enum": ["a", "b"]}, "string"),
-            ({"enum": ["a", 1]}, "variant"),
-            ({"type": "array", "items": {"type": "boolean"}}, "array<boolean>"),
-            ({"type": "array"}, "variant"),
-            ({"type": "object", "additionalProperties": {"type": "integer"}}, "map<string,bigint>"),
-            ({"type": "object", "properties": {"a": {"type": "string"}}}, "variant"),
+            ({"enum": ["a", 1]}, "json"),
+            ({"type": "array", "items": {"type": "boolean"}}, ("array", "boolean")),
+            ({"type": "array"}, "json"),
+            ({"type": "object", "additionalProperties": {"type": "integer"}}, ("map", "bigint")),
+            ({"type": "object", "properties": {"a": {"type": "string"}}}, "json"),
             (
                 {"type": "object", "properties": {"a`b": {"type": "string"}}, "additionalProperties": False},
-                "struct<`a``b`:string>",
+                ("struct", {"a`b": "string"}),
             ),
             (
                 {"type": "object", "properties": {"a": {}, "A": {}}, "additionalProperties": False},
-                "variant",
+                "json",
             ),
-            ({"$ref": "https://example.org/x"}, "variant"),
-            ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "variant"),
-            ({"anyOf": [{"type": "object"}]}, "variant"),
+            ({"$ref": "https://example.org/x"}, "json"),
+            ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "json"),
+            ({"anyOf": [{"type": "object"}]}, "json"),
         ],
     )
-    def test_from_json_schema(self, schema: Any, expected: str) -> None:
-        assert spark_type(schema) == expected
+    def test_from_json_schema(self, schema: Any, expected: Type) -> None:
+        assert sql_type(schema) == expected
+
+    @pytest.mark.parametrize(
+        ("dialect", "expected"),
+        [
+            (SPARK, "array<struct<`a``b`:string, `c`:map<string,bigint>>>"),
+            (DUCKDB, 'STRUCT("a`b" VARCHAR, "c" MAP(VARCHAR, BIGINT))[]'),
+            (TRINO, 'ARRAY(ROW("a`b" varchar, "c" MAP(varchar, bigint)))'),
+        ],
+    )
+    def test_in_each_dialect(self, dialect: Dialect, expected: str) -> None:
+        assert dialect.type(("array", ("struct", {"a`b": "string", "c": ("map", "bigint")}))) == expected
 
     def test_recursion_ends(self) -> None:
         tree = {
@@ -216,7 +252,7 @@ class TestTypes:
             "properties": {"next": {"$ref": "#"}},
             "additionalProperties": False,
         }
-        assert spark_type(tree).count("struct") < 20
+        assert str(sql_type(tree)).count("struct") < 20
 
     @pytest.mark.parametrize(
         ("format_id", "expected"),

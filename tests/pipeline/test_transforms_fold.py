@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from journals import Play, lively, write_journal
-from pyspark.sql import Row, SparkSession
-from running import bring_up_to_date, rows
+from pyspark.sql import SparkSession
+from running import Found, bring_up_to_date, rows
 
 from mewstream.protocol.fold import apply
 from mewstream.protocol.records import Frame
@@ -29,11 +29,11 @@ class Story:
         data = write_journal(path / "data", *self.plays.values())
         bring_up_to_date(spark, data, path / "warehouse", max_records=900)
         self.tables = {
-            name: rows(spark, path / "warehouse", name)
+            name: rows(path / "warehouse", name)
             for name in ("authorizations", "sessions", "streams", "frames", "space_summary")
         }
 
-    def of(self, table: str, space: str) -> list[Row]:
+    def of(self, table: str, space: str) -> list[Found]:
         return [row for row in self.tables[table] if row.space == space]
 
 
@@ -49,7 +49,7 @@ def states(play: Play) -> Iterator[SpaceState]:
         yield state
 
 
-def holders(intervals: list[Row], seq: int, begin: str, until: str) -> list[Row]:
+def holders(intervals: list[Found], seq: int, begin: str, until: str) -> list[Found]:
     return [row for row in intervals if row[begin] <= seq and (row[until] is None or seq < row[until])]
 
 

@@ -1,6 +1,6 @@
 """Tables made by hand, for tests of what reads them: no journal, no pipeline.
 
-    table = tables(spark, session(seed=1, streams=3))     # table("frames") is a DataFrame
+    with tables(session(seed=1, streams=3)) as asked: ...     # the Questions that commands ask
 
 Rows are dictionaries that name only what matters; the rest is null, as declared in ``mewstream.pipeline.tables``.
 """
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
 
+from mewstream.pipeline.column_types import arrow_type
 from mewstream.pipeline.tables import PUBLIC
+from mewstream.query.asking import Questions
 
 START = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 CODES = (
@@ -28,16 +29,14 @@ CODES = (
 Rows = dict[str, list[dict[str, Any]]]
 
 
-def tables(spark: SparkSession, rows: Rows) -> Callable[[str], DataFrame]:
-    made: dict[str, DataFrame] = {}
+def tables(rows: Rows) -> Questions:
+    made: dict[str, pa.Table] = {}
     for table in PUBLIC:
-        names = table.names
-        values = [tuple(row.get(name) for name in names) for row in rows.get(table.name, [])]
-        assert all(set(row) <= set(names) for row in rows.get(table.name, [])), table.name
-        # Nobody can make a VARIANT on this side, and the report reads none.
-        schema = table.schema.replace(" variant", " string")
-        made[table.name] = spark.createDataFrame(values, schema)
-    return made.__getitem__
+        columns = table.all_columns
+        schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+        assert all(set(row) <= set(schema.names) for row in rows.get(table.name, [])), table.name
+        made[table.name] = pa.Table.from_pylist(rows.get(table.name, []), schema)
+    return Questions(made.__getitem__)
 
 
 def session(
@@ -56,7 +55,8 @@ def session(
     seq = 0
     for number, who in enumerate(people):
         left = None if number % 2 else seconds - number
-        lost = [(5, at(seconds / 3), at(seconds / 2), "lost", 9, at(seconds / 2.5))] if number == 1 else []
+        moments = {"ts": at(seconds / 3), "until": at(seconds / 2), "resumed_ts": at(seconds / 2.5)}
+        lost = [{"seq": 5, "reason": "lost", "resumed_seq": 9, **moments}] if number == 1 else []
         rows["sessions"].append(
             {
                 "space": space,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
 from mewstream.cli.output import complain, print_table, quietly
-from mewstream.cli.spark import json_rows, warehouse_option, warehouse_session
-from mewstream.pipeline.errors import PipelineError
+from mewstream.cli.warehouses import asking, refuse_unknown, spaces_option, warehouse_option
 
 _SHOWN = 50
 _JUDGED = (
@@ -22,10 +20,10 @@ _JUDGED = (
 
 @click.command()
 @warehouse_option
-@click.option("--space", "spaces", multiple=True, help="Only this space; may be given several times.")
+@spaces_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: each space, then each finding.")
 @quietly
-def audit(warehouse: Path, spaces: tuple[str, ...], as_json: bool) -> None:
+def audit(warehouse: str, spaces: tuple[str, ...], as_json: bool) -> None:
     """Tell whether every frame that was delivered was allowed, and every refusal right.
 
     The pipeline judges while it runs, from what the log says of rights, policies and capabilities, and without the
@@ -38,25 +36,21 @@ def audit(warehouse: Path, spaces: tuple[str, ...], as_json: bool) -> None:
       mewstream audit --warehouse ./warehouse
       mewstream audit --warehouse ./warehouse --space demo --json
     """
-    with warehouse_session(warehouse) as (spark, opened):
-        from pyspark.sql import functions as F
+    with asking(warehouse, "reading the verdict") as asked:
+        from mewstream.query.asking import plain
 
-        summaries, findings = opened.table(spark, "space_summary"), opened.table(spark, "audit")
-        if spaces:
-            summaries, findings = (each.where(F.col("space").isin(*spaces)) for each in (summaries, findings))
-        verdicts = [row.asDict() for row in summaries.orderBy("space").select(*_JUDGED).collect()]
-        if missing := set(spaces) - {row["space"] for row in verdicts}:
-            raise PipelineError(f"there is nothing of space {', '.join(sorted(missing))} in {warehouse}")
+        refuse_unknown(asked, spaces, warehouse)
+        chosen = "WHERE space IN (SELECT unnest($spaces))" if spaces else ""
+        given = {"spaces": list(spaces)} if spaces else {}
+        verdicts = asked.rows(f"SELECT {', '.join(_JUDGED)} FROM space_summary {chosen} ORDER BY space", **given)
         is_sound = all(row["verdict"] == "sound" for row in verdicts)
-        found = findings.orderBy("space", "seq", "rule")
+        found = f"SELECT * FROM audit {chosen} ORDER BY space, seq, rule"
         if as_json:
-            for row in verdicts:
-                click.echo(msgspec.json.encode(row))
-            for line in () if is_sound else json_rows(found):
-                click.echo(line)
+            findings = [] if is_sound else asked.rows(found, **given)
+            for row in (*verdicts, *findings):
+                click.echo(msgspec.json.encode(plain(row)))
         else:
-            rows = [] if is_sound else [row.asDict() for row in found.limit(_SHOWN).collect()]
-            _print(verdicts, rows)
+            _print(verdicts, [] if is_sound else asked.rows(f"{found} LIMIT {_SHOWN}", **given))
     if not is_sound:
         sys.exit(1)
 

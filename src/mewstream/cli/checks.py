@@ -49,7 +49,9 @@ def examine(host: str, port: int, data: Path) -> Iterator[Finding]:
     yield _port(host, port)
     yield from _data_directory(data)
     yield _descriptors()
-    yield _spark()
+    yield _extra("duckdb", "query", "to ask the tables")
+    yield _extra("deltalake", "query", "to ask the tables")
+    yield _extra("pyspark", "spark", "for the pipeline")
     yield _java()
 
 
@@ -160,11 +162,11 @@ def _descriptors() -> Finding:
     return Finding("open files", "warn", found, f"for many connections run: ulimit -n {most}")
 
 
-def _spark() -> Finding:
+def _extra(package: str, extra: str, purpose: str) -> Finding:
     try:
-        return Finding("pyspark", "ok", metadata.version("pyspark"))
+        return Finding(package, "ok", metadata.version(package))
     except metadata.PackageNotFoundError:
-        return Finding("pyspark", "warn", "not installed", f"for the pipeline, {how_to_install('spark')}")
+        return Finding(package, "warn", "not installed", f"{purpose}, {how_to_install(extra)}")
 
 
 def _java() -> Finding:

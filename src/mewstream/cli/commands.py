@@ -53,6 +53,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "query": Entry("query:query", "Ask the tables something, in SQL."),
         "audit": Entry("audit:audit", "Tell whether everything that happened was allowed."),
         "report": Entry("report:report", "Write a page with pictures of what happened."),
+        "warehouse": Entry("warehouse:warehouse", "Make the tables known to other engines."),
+        "erase": Entry("erase:erase", "Erase a space from the journal and from the tables."),
         "demo": Entry("mewstream.demo.__main__:demo", "Play a session, and show what the pipeline makes of it."),
     },
     "The shell": {

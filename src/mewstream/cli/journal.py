@@ -20,7 +20,7 @@ from mewstream.cli.journal_records import cat, export
 from mewstream.cli.output import complain, print_table, progress, quietly
 from mewstream.cli.values import size_in_bytes, time_span
 from mewstream.gateway.identity import InvitedTokens
-from mewstream.journal.erase import ERASED, erase, refuse_damaged, survey
+from mewstream.journal.erase import ERASED, Survey, erase, refuse_damaged, remove_strays, survey
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
 from mewstream.journal.listing import open_segment
 from mewstream.journal.local import LocalJournal, snapshot_files
@@ -28,6 +28,7 @@ from mewstream.journal.reader import JournalReader
 from mewstream.journal.retention import PrunePlan, Retention, consumers, plan_pruning
 from mewstream.journal.segments import Segment, read_batch, schema_of
 from mewstream.journal.verify import Verification, sound_snapshots
+from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
 
 
@@ -298,38 +299,74 @@ def _report(plan: PrunePlan, verb: str) -> None:
 def erase_space(data: Path, space: str, yes: bool) -> None:
     """Erase what was said and done in a space. This cannot be undone.
 
-    Its records become tombstones, which keep nothing but offset, space, seq, epoch and time, so that
-    the range stays marked as erased. Its state leaves the snapshots, the tokens of its invited
-    participants are removed. If the space is served again it begins anew: nobody is there, no
-    stream, and stream numbers start at 1; seq goes on.
+    Its records become tombstones, which keep nothing but offset, seq, epoch and time, and a hash in
+    place of the space, so that the range stays marked as erased. Its state leaves the snapshots, the
+    tokens of its invited participants are removed. If the space is served again it begins anew, as if
+    it had never been.
 
-    Copies are not reached: exports, tables of a pipeline, the files of gateway_logging and output_log,
-    backups. Should it be interrupted, the journal is sound; erase again.
+    Copies are not reached: exports, the files of gateway_logging and output_log, backups; for the
+    tables of a pipeline there is `mewstream erase`. Should it be interrupted, no gateway
+    starts before it was erased again.
 
     \b
     Examples:
       mewstream journal erase --data ./data --space demo
       mewstream journal erase --data ./data --space demo --yes
     """
+    with erasing(data, space) as prepared:
+        confirm_erasing(f"Erase space {space!r}: {prepared.what}? This cannot be undone.", yes=yes)
+        prepared.erase()
+    click.echo(f"erased space {space!r}: {prepared.what}")
+
+
+@dataclass
+class PreparedErase:
+    """What an erase would reach, in a journal that nobody else has."""
+
+    journal: LocalJournal
+    states: dict[str, SpaceState]
+    invited: InvitedTokens
+    found: Survey
+
+    @property
+    def what(self) -> str:
+        tokens = len(self.invited.for_space(self.found.space))
+        return f"{self.found.records} records in {len(self.found.segments)} segments and {tokens} invited participants"
+
+    @property
+    def is_empty(self) -> bool:
+        return self.found.is_empty and not self.invited.for_space(self.found.space)
+
+    def erase(self) -> None:
+        space = self.found.space
+        with progress("erasing", sum(segment.committed_bytes for segment in self.found.segments)) as advance:
+            erase(self.journal, space, self.states, progress=lambda segment: advance(segment.committed_bytes))
+        for participant in self.invited.for_space(space):
+            self.invited.remove(space, participant)
+        for file in self.found.set_aside:
+            complain(f"{file} holds bytes of a damaged batch, perhaps of this space: remove it if you need it no more")
+
+
+@contextmanager
+def erasing(data: Path, space: str, *, may_be_empty: bool = False) -> Iterator[PreparedErase]:
+    """The journal for us alone, and what there is of a space in it."""
     reader = open_reader(data)
     invited = InvitedTokens(data / "invited.json")
     with _locked(data, reader, "erase") as local:
         states = local.recover()
-        found = survey(local, space, states)
-        tokens = invited.for_space(space)
-        if found.is_empty and not tokens:
-            raise JournalError(f"there is nothing of space {space!r} in {data}")
-        what = f"{found.records} records in {len(found.segments)} segments and {len(tokens)} invited participants"
-        if not yes and not _confirmed(f"Erase space {space!r}: {what}? This cannot be undone."):
-            click.echo("nothing is erased", err=True)
-            sys.exit(1)
-        with progress("erasing", sum(segment.committed_bytes for segment in found.segments)) as advance:
-            erase(local, space, states, progress=lambda segment: advance(segment.committed_bytes))
-        for participant in tokens:
-            invited.remove(space, participant)
-    for file in found.set_aside:
-        complain(f"{file} holds bytes of a damaged batch, perhaps of this space: remove it if you need it no more")
-    click.echo(f"erased space {space!r}: {what}")
+        prepared = PreparedErase(local, states, invited, survey(local, space, states))
+        if prepared.is_empty:
+            # Nothing counts any more; an erase that was interrupted at its end may have left bytes that never did.
+            remove_strays(local, prepared.found.partition)
+            if not may_be_empty:
+                raise JournalError(f"there is nothing of space {space!r} in {data}")
+        yield prepared
+
+
+def confirm_erasing(question: str, *, yes: bool) -> None:
+    if not yes and not _confirmed(question):
+        click.echo("nothing is erased", err=True)
+        sys.exit(1)
 
 
 def _confirmed(question: str) -> bool:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from mewstream.cli.output import complain, print_table, quietly
+from mewstream.cli.pipeline_alerts import PipelineMetrics, address, told_by
 from mewstream.cli.spark import require_spark, session
-from mewstream.cli.values import size_in_bytes, time_span
+from mewstream.cli.values import retention, size_in_bytes, time_span
 
 if TYPE_CHECKING:
     from mewstream.pipeline.runner import Plan, Progress, Result, Settings
@@ -33,21 +34,14 @@ def pipeline() -> None:
 @click.option(
     "--warehouse",
     required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The directory of the tables; on a cluster, one that all machines share.",
+    metavar="DIR|URL",
+    help="Where the tables go: a directory, on a cluster one that all machines share; or s3://, abfss://, gs://, ...",
 )
 @click.option("--continuous", is_flag=True, help="Go on with what is written from now on, until stopped.")
 @click.option(
     "--full-refresh", is_flag=True, help="First make all tables but the bronze one anew, from the bronze one."
 )
 @click.option("--dry-run", is_flag=True, help="Only tell what there is to do.")
-@click.option(
-    "--table-format",
-    type=click.Choice(["parquet", "delta"]),
-    default="parquet",
-    show_default=True,
-    help="How tables are stored. Delta needs jars, which are fetched once.",
-)
 @click.option("--master", metavar="URL", help="A Spark cluster, such as spark://host:7077.  [default: this machine]")
 @click.option(
     "--max-records",
@@ -72,18 +66,38 @@ def pipeline() -> None:
     show_default=True,
     help="--continuous: the time between the beginnings of two batches, where there is that little to do.",
 )
+@click.option(
+    "--retain",
+    multiple=True,
+    metavar="[TABLE=]AGE",
+    callback=retention,
+    help="Drop final rows that are older, such as 90d or frames=30d; of several, that of the table counts.",
+)
+@click.option(
+    "--on-finding",
+    metavar="CMD",
+    help="Run this command when the audit finds something; it gets the findings on stdin, a JSON object a line.",
+)
+@click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    callback=address,
+    help="Serve the pipeline's own metrics, for Prometheus: lag, findings, ...  [default host: 127.0.0.1]",
+)
 @quietly
 def run(
     data: str,
-    warehouse: Path,
+    warehouse: str,
     continuous: bool,
     full_refresh: bool,
     dry_run: bool,
-    table_format: Literal["parquet", "delta"],
     master: str | None,
     max_records: int,
     max_bytes: int,
     interval: float,
+    retain: dict[str, timedelta],
+    on_finding: str | None,
+    metrics: tuple[str, int] | None,
 ) -> None:
     """Bring the tables up to date with the journal, then stop.
 
@@ -96,6 +110,8 @@ def run(
       mewstream pipeline run --data ./data --warehouse ./warehouse
       mewstream pipeline run --data ./data --warehouse ./warehouse --continuous --interval 10
       mewstream pipeline run --data ./data --warehouse ./warehouse --dry-run
+      mewstream pipeline run --data ./data --warehouse s3://bucket/warehouse --retain 90d --retain audit=3650d
+      mewstream pipeline run --data ./data --warehouse ./warehouse --continuous --on-finding ./page-somebody
       mewstream pipeline run --data /shared/data --warehouse /shared/warehouse --master spark://host:7077
     """
     require_spark()
@@ -106,34 +122,41 @@ def run(
         warehouse=warehouse,
         continuous=continuous,
         full_refresh=full_refresh,
-        table_format=table_format,
         master=master,
         max_records=max_records,
         max_bytes=max_bytes,
         interval=interval,
+        retention=retain,
+        on_finding=told_by(on_finding) if on_finding else None,
     )
     planned = runner.plan(settings)
     if dry_run:
         _print_plan(planned)
         return
-    result = run_with_progress(settings, planned)
+    result = run_with_progress(settings, planned, PipelineMetrics(*metrics) if metrics else None)
     what = "stopped" if result.stopped else "up to date"
     batches = "1 batch" if result.batches == 1 else f"{result.batches} batches"
     click.echo(f"{what}: {result.records} new records in {batches}, {result.seconds:.1f} s")
 
 
-def run_with_progress(settings: Settings, planned: Plan) -> Result:
+def run_with_progress(settings: Settings, planned: Plan, metrics: PipelineMetrics | None = None) -> Result:
     """Run it to its end. A terminal sees a bar, anything else a line for each batch, both on stderr."""
     from mewstream.pipeline import runner
 
     is_short = runner.is_short_run(settings, planned)
     with (
         _progress(planned, continuous=settings.continuous) as told,
-        session(settings.table_format, settings.master, is_short=is_short) as spark,
+        session(settings.master, is_short=is_short) as spark,
         # After the session: Spark sets a handler for Ctrl-C when it starts.
         runner.stopping_on_signals() as stop,
     ):
-        return runner.run(settings, told, stop=stop, spark=spark)
+
+        def progress(done: Progress) -> None:
+            told(done)
+            if metrics is not None:
+                metrics.note(done)
+
+        return runner.run(settings, progress, stop=stop, spark=spark)
 
 
 def _print_plan(plan: Plan) -> None:
@@ -182,4 +205,4 @@ def _in_words(done: Progress) -> str:
     return (
         f"{what} {done.batch}: {done.records} records, {done.records_per_second:.0f} records/s, lag {done.lag}, "
         f"{done.total} in all"
-    )
+    ) + (f", {done.findings} {'finding' if done.findings == 1 else 'findings'}" if done.findings else "")

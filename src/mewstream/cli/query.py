@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
 from mewstream.cli.output import complain, print_table, quietly
-from mewstream.cli.spark import json_rows, warehouse_option, warehouse_session
-from mewstream.pipeline.errors import PipelineError
+from mewstream.cli.warehouses import asking, require_query, warehouse_option, working
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+#: Numbers stay numbers, however long they are.
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class Answer(NamedTuple):
+    columns: list[str]
+    rows: Iterator[list[Any]]
+    """As JSON can hold them."""
 
 
 @click.command()
@@ -28,10 +34,17 @@ if TYPE_CHECKING:
     show_default=True,
     help="How many rows are shown; --json shows all.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["duckdb", "spark"]),
+    default="duckdb",
+    show_default=True,
+    help="Whose SQL it is. Spark takes many seconds to start.",
+)
 @click.argument("sql", required=False)
 @quietly
-def query(warehouse: Path, as_json: bool, limit: int, sql: str | None) -> None:
-    """Ask the tables something, in Spark SQL.
+def query(warehouse: str, as_json: bool, limit: int, engine: str, sql: str | None) -> None:
+    """Ask the tables something, in SQL.
 
     Every table is known by its plain name (frames, streams, authorizations, ...; see docs/tables.md), and every
     announced format by a view of its own, content_NAME. Without SQL, or with SHOW TABLES, it lists them; - reads the
@@ -44,34 +57,45 @@ def query(warehouse: Path, as_json: bool, limit: int, sql: str | None) -> None:
       mewstream query --warehouse ./warehouse "SELECT code, sum(count) FROM refusals GROUP BY code"
       mewstream query --warehouse ./warehouse --json "SELECT * FROM handoffs" | jq .waited_ms
     """
-    if sql == "-":
-        sql = sys.stdin.read()
-    with warehouse_session(warehouse) as (spark, opened):
-        known = opened.register_views(spark)
-        if sql is None or not sql.strip():
-            _list_tables(known, as_json)
-            return
-        found = _ask(spark, sql.strip().rstrip(";"), known)
+    require_query()
+    sql = (sys.stdin.read() if sql == "-" else sql or "").strip().rstrip(";")
+    if not sql or sql.lower().split() == ["show", "tables"]:
+        with asking(warehouse, "looking for tables") as asked:
+            _list_tables(asked.known(), as_json)
+        return
+    with (_with_duckdb if engine == "duckdb" else _with_spark)(warehouse, sql) as answer:
+        columns = _distinct(answer.columns)
         if as_json:
-            for line in json_rows(found):
-                click.echo(line)
+            for row in answer.rows:
+                click.echo(_encode(dict(zip(columns, row, strict=True))))
         else:
-            _print(found, limit)
+            _print(columns, answer.rows, limit)
 
 
-def _ask(spark: SparkSession, sql: str, known: list[str]) -> DataFrame:
-    from pyspark.errors import AnalysisException
+@contextlib.contextmanager
+def _with_duckdb(warehouse: str, sql: str) -> Iterator[Answer]:
+    from mewstream.query.asking import plain_rows
 
-    try:
-        found = spark.sql(sql)
-    except AnalysisException as error:
-        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
-            raise
-        missing = (error.getMessageParameters() or {}).get("relationName", "that").strip("`")
-        raise PipelineError(f"there is no table {missing}: there are {', '.join(known)}") from None
-    if not found.columns:
-        raise PipelineError("this gives no rows: expected a SELECT")
-    return found.toDF(*_distinct(found.columns))
+    with contextlib.ExitStack() as stack:
+        asked = stack.enter_context(asking(warehouse, "asking"))
+        stack.enter_context(asked.one_line_errors())
+        found = asked.answer(sql)
+        yield Answer(found.schema.names, itertools.chain.from_iterable(map(plain_rows, found)))
+
+
+@contextlib.contextmanager
+def _with_spark(warehouse: str, sql: str) -> Iterator[Answer]:
+    from mewstream.cli.spark import json_rows, session
+    from mewstream.pipeline.warehouse import open_warehouse
+    from mewstream.query.with_spark import ask, register_views
+
+    opened = open_warehouse(warehouse)
+    with working("starting Spark"), session() as spark:
+        found = ask(spark, sql, register_views(spark, opened))
+        columns = found.columns
+        numbered = found.toDF(*map(str, range(len(columns))))
+        rows = (list(msgspec.json.decode(line).values()) for line in json_rows(numbered))
+        yield Answer(columns, rows)
 
 
 def _list_tables(known: list[str], as_json: bool) -> None:
@@ -85,25 +109,21 @@ def _list_tables(known: list[str], as_json: bool) -> None:
     ]
     if as_json:
         for name, layer, meaning in rows:
-            click.echo(msgspec.json.encode({"table": name, "layer": layer, "meaning": meaning}))
+            click.echo(_encode({"table": name, "layer": layer, "meaning": meaning}))
     else:
         print_table("Tables", ["table", "layer", "meaning"], rows)
 
 
 def _distinct(names: list[str]) -> list[str]:
     """A join may give the same name twice, which an object cannot hold."""
-    seen: dict[str, int] = {}
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-    repeated = {name: itertools.count(1) for name, count in seen.items() if count > 1}
+    repeated = {name: itertools.count(1) for name in names if names.count(name) > 1}
     return [f"{name}_{next(repeated[name])}" if name in repeated else name for name in names]
 
 
-def _print(found: DataFrame, limit: int) -> None:
-    rows = [msgspec.json.decode(line) for line in json_rows(found.limit(limit + 1))]
-    shown = [[_cell(value) for value in row.values()] for row in rows[:limit]]
-    print_table(f"{len(shown)} rows" if len(shown) != 1 else "1 row", found.columns, shown)
-    if len(rows) > limit:
+def _print(columns: list[str], rows: Iterator[list[Any]], limit: int) -> None:
+    shown = [[_cell(value) for value in row] for row in itertools.islice(rows, limit)]
+    print_table(f"{len(shown)} rows" if len(shown) != 1 else "1 row", columns, shown)
+    if next(rows, None) is not None:
         complain(f"only the first {limit} rows are shown: give --limit, or --json for all")
 
 
@@ -111,4 +131,4 @@ def _cell(value: Any) -> Any:
     """What is not a number or a text is shown as JSON."""
     if value is None or (isinstance(value, int | float | str) and not isinstance(value, bool)):
         return value
-    return msgspec.json.encode(value).decode()
+    return _encode(value).decode()

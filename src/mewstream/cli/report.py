@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from mewstream.cli.output import quietly
-from mewstream.cli.spark import warehouse_option, warehouse_session
-from mewstream.pipeline.errors import PipelineError
+from mewstream.cli.values import moment
+from mewstream.cli.warehouses import asking, refuse_unknown, spaces_option, warehouse_option
 
 
 @click.command()
@@ -21,9 +21,16 @@ from mewstream.pipeline.errors import PipelineError
     show_default=True,
     help="The file; an older one is replaced when the new one is complete.",
 )
-@click.option("--space", "spaces", multiple=True, help="Only this space; may be given several times.")
+@spaces_option
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=moment,
+    help="Only what happened from then on: RFC 3339, a day (UTC), or 15m (ago).",
+)
+@click.option("--until", metavar="TIME", callback=moment, help="Only what happened before then.")
 @quietly
-def report(warehouse: Path, out: Path, spaces: tuple[str, ...]) -> None:
+def report(warehouse: str, out: Path, spaces: tuple[str, ...], since: int | None, until: int | None) -> None:
     """Write a page with pictures: activity, who wrote to which stream when, rates, latency, refusals, the verdict.
 
     The page is one file that needs nothing else and asks nobody for anything. Names and texts of participants are in
@@ -33,15 +40,13 @@ def report(warehouse: Path, out: Path, spaces: tuple[str, ...]) -> None:
     Examples:
       mewstream report --warehouse ./warehouse
       mewstream report --warehouse ./warehouse --space demo --out demo.html
+      mewstream report --warehouse ./warehouse --since 2026-01-31 --until 2026-02-01
     """
-    with warehouse_session(warehouse) as (spark, opened):
-        from pyspark.sql import functions as F
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("--since is not before --until: nothing could be shown")
+    with asking(warehouse, "drawing") as asked:
+        from mewstream.query.report import Chosen, write_report
 
-        from mewstream.pipeline.report import write_report
-
-        if spaces:
-            known = opened.table(spark, "space_summary").where(F.col("space").isin(*spaces)).select("space").collect()
-            if missing := set(spaces) - {row[0] for row in known}:
-                raise PipelineError(f"there is nothing of space {', '.join(sorted(missing))} in {warehouse}")
-        write_report(lambda name: opened.table(spark, name), out, spaces=spaces)
+        refuse_unknown(asked, spaces, warehouse)
+        write_report(asked, out, Chosen(spaces=spaces, since=since, until=until))
     click.echo(f"written: {out}")

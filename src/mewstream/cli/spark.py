@@ -10,26 +10,13 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
-
-import click
 
 from mewstream.cli.installing import how_to_install
 from mewstream.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from mewstream.pipeline.session import TableFormat
-    from mewstream.pipeline.warehouse import Warehouse
-
-warehouse_option = click.option(
-    "--warehouse",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The directory of the tables, as given to `mewstream pipeline run`.",
-)
 
 #: ``[TABLE_OR_VIEW_NOT_FOUND] The table ... cannot be found. SQLSTATE: 42P01; line 1 pos 14; 'Project ...``
 _OF_SPARK = re.compile(
@@ -41,20 +28,7 @@ _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
 
 @contextlib.contextmanager
-def warehouse_session(warehouse: Path) -> Iterator[tuple[SparkSession, Warehouse]]:
-    """A session that can read a warehouse, and the warehouse as it is now."""
-    require_spark()
-    from mewstream.pipeline.warehouse import open_warehouse
-
-    opened = open_warehouse(warehouse)
-    with session("delta" if opened.manifest.table_format == "delta" else "parquet") as spark:
-        yield spark, opened
-
-
-@contextlib.contextmanager
-def session(
-    table_format: TableFormat = "parquet", master: str | None = None, *, is_short: bool = True
-) -> Iterator[SparkSession]:
+def session(master: str | None = None, *, is_short: bool = True) -> Iterator[SparkSession]:
     """A session until the end of the block."""
     require_spark()
     from mewstream.pipeline.session import spark_session
@@ -62,7 +36,7 @@ def session(
     with tempfile.TemporaryFile() as said:
         try:
             with _outputs_to(said):
-                spark = spark_session(master, table_format, is_short=is_short)
+                spark = spark_session(master, is_short=is_short)
         except Exception as error:
             if type(error).__module__.startswith(("pyspark", "py4j")):
                 raise ConfigError(f"Spark did not start: {_last_words(said) or _one_line(str(error))}") from None

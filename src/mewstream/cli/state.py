@@ -11,8 +11,8 @@ import msgspec
 from mewstream.cli.journal_output import listed, open_reader, spaces_in
 from mewstream.cli.output import print_table, quietly
 from mewstream.cli.values import moment
-from mewstream.pipeline.asof import NoSuchState, Point, state_in_journal, state_in_records, welcome
 from mewstream.protocol.times import rfc3339
+from mewstream.query.asof import NoSuchState, Point, state_in_journal, state_in_records, welcome
 
 if TYPE_CHECKING:
     from mewstream.protocol.state import SpaceState
@@ -49,18 +49,18 @@ def point(context: click.Context, parameter: click.Parameter, value: str | None)
 )
 @click.option(
     "--warehouse",
-    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR|URL",
     help="Or the tables of the pipeline, which reach back to what the journal has pruned.",
 )
 @click.option("--as", "participant", metavar="PARTICIPANT", help="The whole welcome that this participant would get.")
 @click.option("--json", "as_json", is_flag=True, help="The payload of the welcome, as JSON.")
 @quietly
 def state(
-    space: str | None, at: Point, data: Path | None, warehouse: Path | None, participant: str | None, as_json: bool
+    space: str | None, at: Point, data: Path | None, warehouse: str | None, participant: str | None, as_json: bool
 ) -> None:
     """Tell who was here, which streams were open, and who owned and could write them, at any point.
 
-    It is what somebody who joined at that point was told. From --data it is quick; --warehouse starts Spark.
+    It is what somebody who joined at that point was told.
 
     \b
     Examples:
@@ -73,14 +73,12 @@ def state(
     if data is not None:
         found = state_in_journal(data, space or _only(spaces_in(open_reader(data)), data), at)
     else:
-        from mewstream.cli.spark import warehouse_session
+        from mewstream.cli.warehouses import asking
 
         assert warehouse is not None
-        with warehouse_session(warehouse) as (spark, opened):
-            space = space or _only(
-                [row[0] for row in opened.table(spark, "space_summary").select("space").collect()], warehouse
-            )
-            found = state_in_records(opened.table(spark, "records"), space, at)
+        with asking(warehouse, "folding the log") as asked:
+            spaces = [] if space else [row["space"] for row in asked.rows("SELECT space FROM space_summary")]
+            found = state_in_records(asked, space or _only(sorted(spaces), warehouse), at)
     told = welcome(found, participant)
     if as_json:
         click.echo(msgspec.json.encode(told))
@@ -88,7 +86,7 @@ def state(
         _print(found, told)
 
 
-def _only(spaces: list[str], where: Path) -> str:
+def _only(spaces: list[str], where: Path | str) -> str:
     """Return the space that is meant where none is named."""
     if len(spaces) == 1:
         return spaces[0]

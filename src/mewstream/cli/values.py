@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -85,3 +86,19 @@ def json_object(context: click.Context, parameter: click.Parameter, value: str |
         return msgspec.json.decode(value, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise click.BadParameter(f"expected a JSON object: {error}") from None
+
+
+def retention(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, timedelta]:
+    """``90d`` for all tables and ``frames=30d`` for one, as often as wanted."""
+    from mewstream.pipeline.tables import PUBLIC
+
+    known = {table.name for table in PUBLIC if table.time is not None}
+    parse, kept = time_span(least=86_400, needs_unit=True), {}
+    for each in value:
+        table, _, age = each.rpartition("=")
+        if table and table not in known:
+            raise click.BadParameter(
+                f"{table!r} is no table whose rows grow old: expected one of {', '.join(sorted(known))}"
+            )
+        kept[table or "*"] = timedelta(seconds=parse(context, parameter, age) or 0)
+    return kept

@@ -20,15 +20,14 @@ from rich.text import Text
 
 from mewstream.cli.output import printable
 from mewstream.cli.spark import require_spark, session
+from mewstream.cli.warehouses import require_query
 from mewstream.demo.gateway import SPACE, DemoGateway
 from mewstream.demo.play import perform
 from mewstream.pipeline.java import find_java
 from mewstream.protocol.errors import MewError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from mewstream.pipeline.warehouse import Warehouse
+    from mewstream.query.asking import Questions
 
 _MARKER = ".mewstream-demo"
 """In a directory of ours, which a later demo may empty."""
@@ -56,6 +55,7 @@ def demo(directory: Path) -> None:
       mewstream demo --dir /tmp/demo
     """
     require_spark()
+    require_query()
     find_java()
     began = time.monotonic()
     console = Console(highlight=False)
@@ -63,17 +63,19 @@ def demo(directory: Path) -> None:
     with _part(console, "1. A session, through a real gateway"), DemoGateway(directory) as gateway:
         asyncio.run(perform(gateway, _narrator(console)))
     report = directory / "report.html"
-    with _spark(console) as spark:
-        with _part(console, "2. The pipeline: tables of everything that flowed"):
-            opened = _run_pipeline(console, spark, gateway.data, directory / "warehouse")
-        with _part(console, "3. The audit: was everything allowed?"):
-            is_sound = _print_audit(console, spark, opened)
-        with _part(console, "4. What happened, in numbers"):
-            _print_summary(console, spark, opened)
-        with _part(console, "5. The report"), console.status("drawing"):
-            from mewstream.pipeline.report import write_report
+    with _part(console, "2. The pipeline: tables of everything that flowed"):
+        _run_pipeline(console, gateway.data, directory / "warehouse")
+    from mewstream.pipeline.warehouse import open_warehouse
+    from mewstream.query.asking import questions
+    from mewstream.query.report import write_report
 
-            write_report(lambda name: opened.table(spark, name), report)
+    with questions(open_warehouse(directory / "warehouse")) as asked:
+        with _part(console, "3. The audit: was everything allowed?"):
+            is_sound = _print_audit(console, asked)
+        with _part(console, "4. What happened, in numbers"):
+            _print_summary(console, asked)
+        with _part(console, "5. The report"), console.status("drawing"):
+            write_report(asked, report)
     console.print(f"\n[bold]The report is in {report.absolute()}[/]: open it in a browser.")
     console.print("Go on with what is there:")
     for line in (
@@ -105,14 +107,6 @@ def _part(console: Console, title: str) -> Iterator[None]:
     console.print(f"[dim]{time.monotonic() - began:.1f} s[/]")
 
 
-@contextlib.contextmanager
-def _spark(console: Console) -> Iterator[SparkSession]:
-    with contextlib.ExitStack() as stack:
-        with console.status("starting Spark"):
-            spark = stack.enter_context(session())
-        yield spark
-
-
 def _narrator(console: Console) -> Any:
     began = time.monotonic()
     colours: dict[str, str] = {}
@@ -127,54 +121,55 @@ def _narrator(console: Console) -> Any:
     return say
 
 
-def _run_pipeline(console: Console, spark: SparkSession, data: Path, warehouse: Path) -> Warehouse:
+def _run_pipeline(console: Console, data: Path, warehouse: Path) -> None:
     from mewstream.pipeline import runner
-    from mewstream.pipeline.warehouse import open_warehouse
 
-    with console.status("reading the journal, writing the tables"):
+    with console.status("starting Spark, reading the journal, writing the tables"), session() as spark:
         result = runner.run(runner.Settings(data=str(data), warehouse=warehouse), spark=spark)
     table = Table("table", "rows", box=None, header_style="bold", pad_edge=False)
     table.columns[1].justify = "right"
     for name, rows in result.rows.items():
         table.add_row(name, f"{rows:,}")
     console.print(table)
-    return open_warehouse(warehouse)
 
 
-def _print_audit(console: Console, spark: SparkSession, opened: Warehouse) -> bool:
-    [row] = opened.table(spark, "space_summary").where(f"space = '{SPACE}'").collect()
-    style = "bold green" if row.verdict == "sound" else "bold red"
-    console.print(
-        Text(str(row.verdict), style), f"- {row.frames_judged} frames and {row.refusals_judged} refusals judged"
+def _print_audit(console: Console, asked: Questions) -> bool:
+    [row] = asked.rows(
+        "SELECT verdict, frames_judged, refusals_judged FROM space_summary WHERE space = $space", space=SPACE
     )
-    for finding in opened.table(spark, "audit").orderBy("seq").limit(20).collect():
-        console.print(Text(f"seq {finding.seq}  {finding.rule}  {printable(str(finding.reason))}", "red"))
-    return bool(row.verdict == "sound")
+    style = "bold green" if row["verdict"] == "sound" else "bold red"
+    console.print(
+        Text(row["verdict"], style), f"- {row['frames_judged']} frames and {row['refusals_judged']} refusals judged"
+    )
+    for finding in asked.rows("SELECT seq, rule, reason FROM audit ORDER BY seq LIMIT 20"):
+        console.print(Text(f"seq {finding['seq']}  {finding['rule']}  {printable(str(finding['reason']))}", "red"))
+    return bool(row["verdict"] == "sound")
 
 
-def _print_summary(console: Console, spark: SparkSession, opened: Warehouse) -> None:
-    opened.register_views(spark)
+def _print_summary(console: Console, asked: Questions) -> None:
     for title, sql in _QUESTIONS.items():
-        found = spark.sql(sql)
-        table = Table(*found.columns, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-        for row in found.collect():
-            table.add_row(*(Text(_cell(value)) for value in row))
-        console.print(table)
+        found = asked.rows(sql)
+        if found:
+            table = Table(*found[0], title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+            for row in found:
+                table.add_row(*(Text(_cell(value)) for value in row.values()))
+            console.print(table)
 
 
 _QUESTIONS = {
     "Streams": """
-        SELECT stream_id, left(coalesce(alias, description), 24) AS what, status, owner, size(owners) AS owners, frames
+        SELECT stream_id, left(coalesce(alias, description), 24) AS what, status, owner, len(owners) AS owners, frames
         FROM streams ORDER BY ready_seq
     """,
     "Handoffs": """
-        SELECT stream_id, how, `by`, writer, outcome, CAST(waited_ms AS BIGINT) AS waited_ms FROM handoffs ORDER BY seq
+        SELECT stream_id, how, "by", writer, outcome, CAST(waited_ms AS BIGINT) AS waited_ms FROM handoffs ORDER BY seq
     """,
     "Refusals": """
-        SELECT code, sender, sum(count) AS count FROM refusals GROUP BY code, sender ORDER BY count DESC, code, sender
+        SELECT code, sender, CAST(sum(count) AS BIGINT) AS count FROM refusals
+        GROUP BY code, sender ORDER BY count DESC, code, sender
     """,
     "Quarantine": """
-        SELECT seq, sender, format_id, reasons[0].rule AS rule, reasons[0].message AS message
+        SELECT seq, sender, format_id, reasons[1].rule AS rule, reasons[1].message AS message
         FROM quarantine ORDER BY seq
     """,
 }

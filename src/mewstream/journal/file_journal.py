@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from mewstream.journal.background import BackgroundThread
+from mewstream.journal.erase import refuse_half_erased
 from mewstream.journal.errors import JournalDisplaced
 from mewstream.journal.file_writer import FileWriter, WriterHost
 from mewstream.journal.files import Files
@@ -46,6 +47,7 @@ class FileJournal:
         self._settings = settings
 
     def recover(self) -> dict[str, SpaceState]:
+        refuse_half_erased(self.local.root)
         return self.local.recover()
 
     def start(self, listener: Listener, states: States) -> None:

@@ -36,7 +36,7 @@ def write_again(
     change: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows,
 ) -> None:
     """Write the rows of a segment under another name, in large compressed batches. ``change`` may replace rows but must
-    keep their count, offsets, spaces, seqs and times. The new index is written last."""
+    keep their count, offsets, seqs and times. The new index is written last."""
     directory = Path(segment.directory)
     entries: list[BatchEntry] = []
     spaces = SegmentSpaces()
@@ -45,8 +45,8 @@ def write_again(
     try:
         files.truncate(handle, 0)
         files.write_at(handle, HEADER, 0)
-        for rows in _large_batches(segment):
-            data = compressed(change(rows))
+        for rows in map(change, _large_batches(segment)):
+            data = compressed(rows)
             first_offset, last_ts = rows.column("offset")[0].as_py(), rows.column("ts").cast(pa.int64())[-1].as_py()
             entries.append(entry_for(data, position, first_offset, rows.num_rows, last_ts))
             spaces.add(rows)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from mewstream.journal.erase import ERASING_FILE, begun_erase
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.identity import IDENTITY_FILE, Identity
 from mewstream.journal.interface import Entry
@@ -97,6 +98,8 @@ class Verification:
         self.journal = identity.id if identity is not None else ""
         for number in sorted(present - set(range(self.partitions))):
             yield Problem(f"a partition too many: the journal has {self.partitions}", self._reader.directory(number))
+        if begun := begun_erase(self._root):
+            yield Problem("an erase was interrupted: erase it again", str(self._root / ERASING_FILE), space=begun.space)
         for number in range(self.partitions):
             yield from self._partition(number, identity)
         yield from self._consumers()

@@ -1,4 +1,4 @@
-"""The log of every space, read at scale by Spark: the source, the tables, the audit, the report.
+"""The log of every space, read at scale by Spark: the source, the tables, the audit.
 
 ``register(spark)`` makes ``spark.read.format("mew")`` known to a session. Spark is imported when it is first needed, so
 that importing this package costs nothing without it.

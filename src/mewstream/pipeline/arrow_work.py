@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from mewstream.journal.batches import gathered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 #: What is handed to Spark at once.
 OUTPUT_ROWS = 32_768
@@ -48,6 +51,10 @@ def for_spark(batches: Iterable[pa.RecordBatch]) -> Batches:
     """The same rows in batches of a size that suits Spark."""
     for together in gathered(batches, most_rows=OUTPUT_ROWS, most_bytes=OUTPUT_BYTES):
         yield together[0] if len(together) == 1 else pa.concat_batches(together)
+
+
+def unchanged(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows
 
 
 @functools.cache

@@ -7,7 +7,7 @@ because nothing in the batch concerns it: ``counts`` says how many records of ea
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,12 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from mewstream.pipeline import audit, content, gaps, handoffs, metrics, sessions, silver, streams, summary
 from mewstream.pipeline import tables as t
 from mewstream.pipeline.activity import activity
+from mewstream.pipeline.batch_writer import BatchWriter
+from mewstream.pipeline.bronze import Bronze
 from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.events import RIGHT_RECORDS, SESSION_RECORDS, STREAM_RECORDS, control_records
 from mewstream.pipeline.frames import COLUMNS, frames
 from mewstream.pipeline.intervals import authorizations
 from mewstream.pipeline.sql import query, same, settled
-from mewstream.pipeline.warehouse import BatchWriter
 
 #: So much goes on at the same time: the long passes fill the cores, and small tables take little but waiting.
 _WRITERS = 6
@@ -41,12 +42,11 @@ class Counted:
     """Frames with a format."""
     ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
     """For each partition of the journal the offsets, the last one not included."""
+    has_beginning: bool = False
+    """A space begins in it."""
 
     def any(self, kinds: frozenset[str] | set[str]) -> bool:
         return not kinds.isdisjoint(self.kinds)
-
-    def next_offsets(self, before: Mapping[int, int]) -> dict[int, int]:
-        return {**before, **{number: end for number, (_, end) in self.ranges.items()}}
 
 
 _STATISTICS = """
@@ -60,7 +60,7 @@ GROUP BY space, record
 _COUNTS = """
 SELECT CAST(pmod(crc32(CAST(space AS BINARY)), {partitions}) AS INT) AS partition, record,
     sum(count) AS count, sum(numbered) AS numbered, sum(formatted) AS formatted,
-    min(first_offset) AS first, max(last_offset) AS last
+    min(first_offset) AS first, max(last_offset) AS last, min(first_seq) AS first_seq
 FROM {statistics}
 GROUP BY partition, record
 """
@@ -71,8 +71,9 @@ def statistics(records: DataFrame) -> DataFrame:
     return settled(query(_STATISTICS, records=records))
 
 
-def count(statistics: DataFrame, partitions: int) -> Counted:
-    """Raises where the offsets of a partition are not one unbroken range: then records are missing, or there twice."""
+def count(statistics: DataFrame, partitions: int, *, is_whole: bool = True) -> Counted:
+    """Raises where the offsets of a partition are not one unbroken range: then records are missing, or there twice.
+    What is not whole may miss some."""
     rows = query(_COUNTS, partitions=str(partitions), statistics=statistics).collect()
     counted = Counted()
     found: dict[int, int] = {}
@@ -82,11 +83,12 @@ def count(statistics: DataFrame, partitions: int) -> Counted:
         counted.kinds[row["record"]] = counted.kinds.get(row["record"], 0) + records
         counted.numbered += row["numbered"]
         counted.formatted += row["formatted"]
+        counted.has_beginning |= row["first_seq"] == 1
         first, end = counted.ranges.get(number, (row["first"], row["last"] + 1))
         counted.ranges[number] = min(first, row["first"]), max(end, row["last"] + 1)
         found[number] = found.get(number, 0) + records
     for number, (first, end) in counted.ranges.items():
-        if found[number] != end - first:
+        if found[number] > end - first or (is_whole and found[number] < end - first):
             raise WarehouseError(
                 f"the batch has {found[number]} records of partition {number} for the offsets {first} to {end - 1}: "
                 "expected each once. Verify the journal with `mewstream journal verify`"
@@ -114,15 +116,28 @@ class Schemas:
             self._looked = True
 
 
-def derive(batch: BatchWriter, records: DataFrame, stats: DataFrame, counted: Counted, schemas: Schemas) -> None:
-    """Write the rows of every table but bronze. ``records`` are the bronze rows of this batch."""
-    context = records.sparkSession.sparkContext
+def derive(batch: BatchWriter, bronze: Bronze, stats: DataFrame, counted: Counted, schemas: Schemas) -> None:
+    """Write the rows of every table but bronze."""
+    if counted.has_beginning:
+        _refuse_second_beginning(batch, stats)
+    context = batch.spark.sparkContext
     # Or Spark would take a stack trace for each step of each plan, to tell where in its code that comes from.
     for form in ("short", "long"):
         context.setLocalProperty(f"callSite.{form}", f"batch {batch.number}")
     context.setLocalProperty(_POOL, "first")
-    with _at_work(records.sparkSession) as work:
-        _Derivation(batch, records, stats, counted, schemas, work).run()
+    with _at_work(batch.spark) as work:
+        _Derivation(batch, bronze, stats, counted, schemas, work).run()
+
+
+def _refuse_second_beginning(batch: BatchWriter, stats: DataFrame) -> None:
+    """Its numbers would mean two things, and what is carried over of it would be taken for what it is now."""
+    again = query(_BEGUN_AGAIN, stats=stats, carried=batch.carried(t.SPACE_SUMMARY)).collect()
+    for row in again:
+        raise WarehouseError(
+            f"space {row.space!r} begins with seq 1 again in the journal, and the tables have it up to seq "
+            f"{row.last_seq}: it was erased from the journal alone. Erase it from the tables, `mewstream erase --space "
+            f"{row.space} --warehouse ...`, then run the pipeline"
+        )
 
 
 #: Which tasks go first: see fairscheduler.xml.
@@ -133,14 +148,15 @@ class _Derivation:
     def __init__(
         self,
         batch: BatchWriter,
-        records: DataFrame,
+        bronze: Bronze,
         stats: DataFrame,
         counted: Counted,
         schemas: Schemas,
         work: _Work,
     ) -> None:
         self.batch = batch
-        self.records = records
+        self.bronze = bronze
+        self.records = bronze.rows
         self.counted = counted
         self.schemas = schemas
         self.work = work
@@ -148,7 +164,7 @@ class _Derivation:
         self.written = work.start(self._frames)
         self.additions = [summary.of_records(stats)]
         self.spaces = settled(query(_SPACES, stats=stats))
-        self.others = settled(records.where("record <> 'frame'"))
+        self.others = settled(self.records.where("record <> 'frame'"))
         self.control = settled(control_records(self.others))
         self.lives = query(_LIVING, carried=batch.carried(t.STREAMS))
         if counted.any(STREAM_RECORDS):
@@ -173,7 +189,7 @@ class _Derivation:
 
     def _frames(self) -> None:
         if "frame" in self.counted.kinds:
-            self.batch.append_changed(t.FRAMES, self.records, COLUMNS, frames)
+            self.batch.append_made(t.FRAMES, self.bronze.changed(COLUMNS, frames))
         found, expected = self.batch.rows_added(t.FRAMES), self.counted.kinds.get("frame", 0)
         if found != expected:
             raise WarehouseError(f"{found} frames were written of {expected}: are all workers of the same mewstream?")
@@ -292,6 +308,11 @@ class _Derivation:
         self.batch.replace(t.SPACE_SUMMARY, summary.summary(self.batch.carried(t.SPACE_SUMMARY), *self.additions))
 
 
+_BEGUN_AGAIN = """
+SELECT carried.space, carried.last_seq
+FROM {stats} AS stats JOIN {carried} AS carried ON stats.space = carried.space
+WHERE stats.first_seq = 1
+"""
 _SPACES = """
 SELECT space, min(first_seq) AS first_seq, max(last_seq) AS last_seq, max(last_ts) AS last_ts
 FROM {stats}

@@ -1,7 +1,7 @@
 """``content`` and ``quarantine``: what frames say, decoded by the format that their stream announced.
 
-JSON becomes a VARIANT, checked against its schema where there is one; JSON lines an array of them; text
-is text. What does not fit goes to quarantine with the reasons and its bytes.
+JSON stays JSON, checked against its schema where there is one; JSON lines become an array; text is text. What does not
+fit goes to quarantine with the reasons and its bytes.
 """
 
 from __future__ import annotations
@@ -12,23 +12,12 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from mewstream.pipeline.decoding import DECODES
 from mewstream.pipeline.sql import query
 from mewstream.pipeline.tables import CONTENT, QUARANTINE
 from mewstream.pipeline.validation import reasons_by
 
 _REASONS = next(column.type for column in QUARANTINE.columns if column.name == "reasons")
-
-#: How a format is decoded, from ``mime_type``: json, lines or text; null for what is opaque.
-DECODES = """
-    CASE
-        WHEN lower(mime_type) RLIKE '^ *application/(x-)?(ndjson|jsonl|jsonlines) *(;.*)?$' THEN 'lines'
-        WHEN lower(mime_type) RLIKE '^ *[^/;]*/([^;]*[+])?json *(;.*)?$' THEN 'json'
-        WHEN trim(coalesce(mime_type, '')) = '' AND schema_hash IS NOT NULL THEN 'json'
-        WHEN lower(mime_type) RLIKE '^ *text/' AND (
-            NOT lower(mime_type) LIKE '%charset=%' OR lower(mime_type) RLIKE 'charset="?(utf-?8|us-ascii)"? *(;|$)'
-        ) THEN 'text'
-    END
-"""
 
 _STILL_LIVE = """
 SELECT formats.* FROM {formats} AS formats
@@ -67,24 +56,30 @@ _DECODED = """
 WITH read AS (
     SELECT *,
         IF(decodes = 'text', NULL, CASE
-            WHEN kind = 'stream/data' THEN try_variant_get(try_parse_json(raw), '$.payload.content', 'variant')
-            WHEN decodes = 'lines' THEN try_parse_json(
-                concat('[', array_join(filter(split(raw, '\\n'), line -> trim(line) <> ''), ','), ']')
+            WHEN kind = 'stream/data' THEN to_json(
+                try_variant_get(try_parse_json(raw), '$.payload.content', 'variant')
             )
-            ELSE try_parse_json(raw)
+            WHEN is_valid_utf8(raw) AND try_parse_json(json) IS NOT NULL THEN json
         END) AS body,
         IF(decodes <> 'text', NULL, CASE
             WHEN kind = 'stream/data' THEN get_json_object(raw, '$.payload.content')
             WHEN is_valid_utf8(raw) THEN raw
         END) AS text
-    FROM (SELECT *, CAST(data AS STRING) AS raw FROM {rows})
+    FROM (
+        SELECT *, IF(
+            decodes = 'lines',
+            concat('[', array_join(filter(split(raw, '\\n'), line -> trim(line) <> ''), ','), ']'),
+            raw
+        ) AS json
+        FROM (SELECT *, CAST(data AS STRING) AS raw FROM {rows})
+    )
 ),
 -- An accepted stream/data is JSON, and its content may be null; of all else, null says that it could not be read.
 judged AS (
     SELECT *, coalesce(reasons, CASE
         WHEN kind = 'stream/data' THEN IF(startswith(raw, char(123)), NULL, {no_json})
         WHEN decodes = 'text' THEN IF(text IS NULL, {no_text}, NULL)
-        WHEN body IS NULL THEN {no_json}
+        WHEN body IS NULL THEN IF(is_valid_utf8(raw), {no_json}, {no_text})
     END) AS wrong
     FROM read
 )

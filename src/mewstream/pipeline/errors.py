@@ -3,7 +3,6 @@
 MewError
 └── PipelineError           what was found, what was expected, what to do
     ├── NoJava              Spark needs a Java of 17 or 21, and there is none
-    ├── JarsUnavailable     the jars of a table format cannot be had
     ├── SourceError         the source was asked for what it cannot give: an option, a position
     └── WarehouseError      the tables are not where, or what, they should be; or somebody else is writing them
 """
@@ -20,10 +19,6 @@ class PipelineError(MewError):
 
 
 class NoJava(PipelineError):
-    pass
-
-
-class JarsUnavailable(PipelineError):
     pass
 
 

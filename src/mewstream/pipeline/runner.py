@@ -1,14 +1,13 @@
-"""Running the pipeline: one streaming query over the journal, whose batches become rows of every table.
+"""Running the pipeline: the journal is followed, a batch at a time, and each batch becomes rows of every table.
 
-A batch is written in full and then committed, at once and last, with the offsets up to which the journal
-has been read. The commit is what makes it happen exactly once: a batch that Spark repeats is known by
-its offsets, and one that was not committed left nothing that counts.
+A batch is a contiguous range of the journal. It is written in full and then committed, with the offsets up to which
+the journal has been read, and the next one begins there: see :mod:`mewstream.pipeline.committing`. There is no other
+record of how far the pipeline is.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import re
 import signal
@@ -20,21 +19,27 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
 from mewstream.journal.retention import commit_consumer
-from mewstream.pipeline import manifest as commits
-from mewstream.pipeline import tables
+from mewstream.pipeline.alerting import Alerts, Tell
+from mewstream.pipeline.arrow_work import unchanged
 from mewstream.pipeline.batch import Counted, Schemas, count, derive, statistics
+from mewstream.pipeline.batch_writer import BatchWriter, Sessions
+from mewstream.pipeline.bronze import Bronze, Ranges, portions
+from mewstream.pipeline.committing import Tables
+from mewstream.pipeline.erasing import is_interrupted
 from mewstream.pipeline.errors import PipelineError, WarehouseError, own_words
-from mewstream.pipeline.manifest import Manifest
+from mewstream.pipeline.maintenance import Retention, after_batch, before_batch, retain
+from mewstream.pipeline.position import Position
 from mewstream.pipeline.ranges import RangeReader
-from mewstream.pipeline.session import TableFormat, spark_session
-from mewstream.pipeline.source import JournalSlice, SliceSource, read_slice
-from mewstream.pipeline.source_options import absolute, open_journal
-from mewstream.pipeline.warehouse import CHECKPOINT, Writer, local_path, locked, refuse_other_version
+from mewstream.pipeline.refresh import Draft, KnownBronze, bronze_of
+from mewstream.pipeline.session import spark_session
+from mewstream.pipeline.source import StreamReader, read_slice
+from mewstream.pipeline.source_options import SourceOptions, absolute, open_journal
+from mewstream.pipeline.storage import Store, locked, store_at
+from mewstream.pipeline.tables import AUDIT, PUBLIC, RECORDS
+from mewstream.pipeline.warehouse import refuse_old_kind, refuse_other_version
 from mewstream.protocol.errors import MewError
 
 log = logging.getLogger("mewstream.pipeline")
@@ -42,6 +47,7 @@ log = logging.getLogger("mewstream.pipeline")
 #: How long a batch may go on after a stop was asked for, in seconds.
 STOP_GRACE = 60.0
 _POLL_SECONDS = 1
+_RETAIN_EVERY = 86_400.0
 #: A run over at most so many records is short.
 SHORT_RUN = 500_000
 #: For Spark in this process; on a cluster the driver holds little.
@@ -57,7 +63,6 @@ class Settings:
     """Go on with what is written from now on, until stopped."""
     full_refresh: bool = False
     """Make every table but bronze anew, from bronze, before anything else."""
-    table_format: TableFormat = "parquet"
     master: str | None = None
     max_records: int = 5_000_000
     """In one batch."""
@@ -65,6 +70,10 @@ class Settings:
     """In one batch, as they are in the journal."""
     interval: float = 1.0
     """Seconds between the beginnings of two batches, where there is that little to do."""
+    retention: Retention = field(default_factory=dict)
+    """Drop what is older, when a run begins and once a day."""
+    on_finding: Tell | None = None
+    """Is called with new findings of the audit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,8 @@ class Progress:
     lag: int
     total: int
     """Records in the tables."""
+    findings: int = 0
+    """Findings of the audit in the tables."""
     refreshing: bool = False
 
     @property
@@ -114,25 +125,17 @@ class Result:
 Report = Callable[[Progress], None]
 
 
-class _Stopped(Exception):
-    """A batch was not begun, for a stop was asked for."""
-
-
 def plan(settings: Settings) -> Plan:
     """For ``--dry-run``: reads a few small files, writes nothing and needs no Spark."""
     journal = open_journal(settings.data)
-    root = local_path(settings.warehouse)
-    manifest = commits.newest(root)
     identity = journal.identity()
-    if manifest is not None:
-        _refuse_mismatch(root, manifest, identity.id, settings)
-    offsets = manifest.offsets if manifest else {}
+    bronze = _known_bronze(settings, identity.id)
     waiting = {}
     for number in range(identity.partitions):
         begin, end = journal.bounds(number)
-        waiting[number] = (max(offsets.get(number, begin), 0), end)
-    refreshed = manifest.rows(tables.RECORDS.name) if manifest and settings.full_refresh else 0
-    return Plan(identity.id, manifest is None, waiting, refreshed)
+        waiting[number] = (bronze.end.offsets.get(number, begin) if bronze else begin, end)
+    refreshed = sum(file.rows for file in bronze.files) if bronze and settings.full_refresh else 0
+    return Plan(identity.id, bronze is None, waiting, refreshed)
 
 
 def is_short_run(settings: Settings, planned: Plan) -> bool:
@@ -150,15 +153,43 @@ def run(
     """Bring the tables up to date, and with ``continuous`` keep them so until ``stop`` is set. Without a ``spark`` it
     makes a session of its own and ends it."""
     journal = open_journal(settings.data)
-    root = local_path(settings.warehouse)
-    with locked(root), _session(settings, spark) as session:
+    store = store_at(settings.warehouse)
+    stop = stop or threading.Event()
+    with locked(store), _session(settings, spark) as session:
+        _known_bronze(settings, journal.identity().id)
         started = time.monotonic()
-        pipeline = _Pipeline(settings, session, journal, root, progress or (lambda _: None), stop or threading.Event())
-        pipeline.run()
-        pipeline.result.seconds = time.monotonic() - started
-        manifest = pipeline.writer.manifest
-        pipeline.result.rows = {table.name: manifest.rows(table.name) for table in tables.PUBLIC}
-        return pipeline.result
+        pipeline = _Pipeline(settings, session, journal, store, progress or (lambda _: None), stop)
+        with _abandoning(session, stop) as abandoned:
+            try:
+                pipeline.run()
+            except Exception as error:
+                # What was broken off because it was to stop is no failure.
+                if not abandoned.is_set():
+                    raise _explained(error) from None
+        result = pipeline.result
+        result.seconds, result.stopped = time.monotonic() - started, stop.is_set()
+        result.rows = {table.name: result.rows.get(table.name, 0) for table in PUBLIC}
+        return result
+
+
+@contextlib.contextmanager
+def _abandoning(spark: SparkSession, stop: threading.Event) -> Iterator[threading.Event]:
+    """After a stop was asked for, the batch at work may finish; one that takes too long is abandoned."""
+    done, abandoned = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_POLL_SECONDS):
+            if stop.is_set() and not done.wait(STOP_GRACE):
+                abandoned.set()
+                spark.sparkContext.cancelAllJobs()
+
+    thread = threading.Thread(target=watch, name="stop", daemon=True)
+    thread.start()
+    try:
+        yield abandoned
+    finally:
+        done.set()
+        thread.join()
 
 
 @contextlib.contextmanager
@@ -180,7 +211,7 @@ def _session(settings: Settings, given: SparkSession | None) -> Iterator[SparkSe
         return
     config = {"spark.driver.memory": DRIVER_MEMORY}
     is_short = is_short_run(settings, plan(settings))
-    session = spark_session(settings.master, settings.table_format, is_short=is_short, config=config)
+    session = spark_session(settings.master, is_short=is_short, config=config)
     try:
         yield session
     finally:
@@ -193,164 +224,163 @@ class _Pipeline:
         settings: Settings,
         spark: SparkSession,
         journal: RangeReader,
-        root: Path,
+        store: Store,
         progress: Report,
         stop: threading.Event,
     ) -> None:
         self._settings = settings
-        self._spark = spark
+        self._sessions = Sessions(spark)
         self._journal = journal
-        self._root = root
+        self._store = store
         self._progress = progress
         self._stop = stop
         self._schemas = Schemas()
-        self._failure: Exception | None = None
-        self._identity = journal.identity()
+        self._partitions = journal.identity().partitions
+        self._reader = StreamReader(
+            SourceOptions(path=absolute(settings.data), max_records=settings.max_records, max_bytes=settings.max_bytes),
+            advice="To go on with what is there, give another --warehouse",
+        )
+        self._alerts: Alerts | None = None
         self.result = Result()
-        self.writer = Writer(spark, root, self._manifest())
-        self.writer.sweep()
 
     def run(self) -> None:
-        if self._settings.full_refresh:
+        if self._settings.full_refresh or Draft.is_begun(self._store):
             self._refresh()
         if not self._stop.is_set():
-            self._stream()
-        self.result.stopped = self._stop.is_set()
-
-    # -- the warehouse ----------------------------------------------------------------------------
-
-    def _manifest(self) -> Manifest:
-        """The newest commit; in a new warehouse the first one, of empty tables."""
-        manifest = commits.newest(self._root)
-        if manifest is not None:
-            _refuse_mismatch(self._root, manifest, self._identity.id, self._settings)
-            return manifest
-        offsets = {number: self._journal.bounds(number)[0] for number in range(self._identity.partitions)}
-        first = Manifest(
-            number=0,
-            batch=0,
-            journal=self._identity.id,
-            offsets=offsets,
-            table_format=self._settings.table_format,
-        )
-        return commits.commit(self._root, first, None)
-
-    def _refresh(self) -> None:
-        """Everything but bronze anew, as a draft that replaces the tables at once when it is complete."""
-        draft = self.writer.refreshed()
-        bronze = draft.manifest.tables[tables.RECORDS.name]
-        lag = sum(piece.rows for piece in bronze)
-        for records in draft.format.portions(self._spark, tables.RECORDS, bronze, self._settings.max_records):
-            if self._stop.is_set():
-                return
-            began = time.monotonic()
-            batch = draft.begin()
-            stats = statistics(records)
-            counted = count(stats, self._identity.partitions)
-            derive(batch, records, stats, counted, self._schemas)
-            batch.commit(draft.manifest.offsets)
-            lag -= counted.records
-            self._report(counted, began, lag, batch.number, refreshing=True)
-        self.writer.publish(draft)
-
-    # -- the query --------------------------------------------------------------------------------
-
-    def _stream(self) -> None:
-        start = {str(number): offset for number, offset in sorted(self.writer.manifest.offsets.items())}
-        source = (
-            self._spark.readStream.format(SliceSource.name())
-            .option("start", json.dumps(start))
-            .option("maxRecordsPerTrigger", str(self._settings.max_records))
-            .option("maxBytesPerTrigger", str(self._settings.max_bytes))
-            .load(self._settings.data)
-        )
-        writer = source.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(self._root / CHECKPOINT))
-        if self._settings.continuous:
-            writer = writer.trigger(processingTime=f"{self._settings.interval} seconds")
-        else:
-            writer = writer.trigger(availableNow=True)
-        try:
-            self._wait(writer.start())
-        except StreamingQueryException as error:
-            if self._failure is not None or not self._stop.is_set():
-                raise _explained(self._failure or error) from None
-
-    def _wait(self, query: StreamingQuery) -> None:
-        try:
-            while not query.awaitTermination(_POLL_SECONDS):
-                if self._stop.is_set():
-                    self._end(query)
-                    return
-        finally:
-            if query.isActive:
-                query.stop()
-
-    def _end(self, query: StreamingQuery) -> None:
-        """The batch that is at work may finish; the next one is not begun, and one that takes too long is abandoned."""
-        deadline = time.monotonic() + STOP_GRACE
-        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-            with contextlib.suppress(StreamingQueryException):
-                query.awaitTermination(_POLL_SECONDS)
-
-    def _batch(self, slices: DataFrame, _: int) -> None:
-        if self._stop.is_set():
-            raise _Stopped
-        try:
-            self._process([JournalSlice(*row) for row in slices.collect()])
-        except Exception as error:
-            # Spark would tell of it as text. What a stop broke off is no failure.
-            if not self._stop.is_set():
-                self._failure = error
-            raise
-
-    def _process(self, slices: list[JournalSlice]) -> None:
-        if not slices:
-            return
-        ranges = _ranges(slices)
-        if self._is_new(ranges):
-            began = time.monotonic()
-            batch = self.writer.begin()
-            batch.expect(sum(end - start for start, end in ranges.values()))
-            path = absolute(self._settings.data)
-            batch.append_made(tables.RECORDS, [partial(read_slice, path, each) for each in slices])
-            records = batch.added(tables.RECORDS)
-            stats = statistics(records)
-            counted = count(stats, self._identity.partitions)
-            if counted.ranges != ranges:
-                raise WarehouseError(f"{ranges} of the journal were to be written, and {counted.ranges} are there")
-            derive(batch, records, stats, counted, self._schemas)
-            batch.commit(counted.next_offsets(self.writer.manifest.offsets))
-            self._report(counted, began, self._lag(), batch.number)
-        self._acknowledge()
-        self.writer.compact()
-
-    def _is_new(self, ranges: dict[int, tuple[int, int]]) -> bool:
-        """Whether a batch follows on what is committed. False: it was committed before, and Spark did not know."""
-        offsets = self.writer.manifest.offsets
-        if all(end <= offsets.get(number, 0) for number, (_, end) in ranges.items()):
-            return False
-        for number, (first, _) in ranges.items():
-            if first != offsets.get(number, 0):
+            self._tables = Tables(self._store, self._beginning)
+            if is_interrupted(self._tables):
                 raise WarehouseError(
-                    f"the tables in {self._root} have partition {number} up to offset {offsets.get(number, 0)}, and "
-                    f"the next batch begins at {first}: the checkpoint is not theirs. Remove {self._root / CHECKPOINT}"
+                    f"an erase of a space from {self._store} was interrupted: complete it with `mewstream erase`, then "
+                    "run the pipeline"
                 )
-        return True
+            self.result.rows = self._tables.rows
+            self._follow()
+
+    def _beginning(self) -> Position:
+        return Position.from_json(self._reader.initialOffset())
+
+    # -- following the journal --------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """One batch after the other, from where the tables end."""
+        if self._settings.on_finding is not None:
+            self._alerts = Alerts(self._tables, self._settings.on_finding)
+        self._finish_batch()
+        retained = -_RETAIN_EVERY
+        if not self._settings.continuous:
+            self._reader.prepareForTriggerAvailableNow()
+        while not self._stop.is_set():
+            began = time.monotonic()
+            if self._settings.retention and began - retained > _RETAIN_EVERY:
+                retain(self._tables, self._settings.retention)
+                retained = began
+            before = self._tables.newest.position
+            after = self._next(before)
+            if after != before:
+                before_batch(self._tables)
+                self._read(before, after)
+                after_batch(self._tables)
+            elif not self._settings.continuous:
+                return
+            self._acknowledge()
+            if self._settings.continuous:
+                self._stop.wait(max(0.0, began + self._settings.interval - time.monotonic()))
+
+    def _next(self, before: Position) -> Position:
+        limit = self._reader.getDefaultReadLimit()
+        return Position.from_json(self._reader.latestOffset(before.to_json(), limit))
+
+    def _read(self, before: Position, after: Position) -> None:
+        """Read a range of the journal into bronze, and make everything else from that."""
+        began = time.monotonic()
+        slices = self._reader.partitions(before.to_json(), after.to_json())
+        ranges = {
+            number: (start, after.offsets[number])
+            for number, start in before.offsets.items()
+            if start < after.offsets[number]
+        }
+        batch = BatchWriter(self._sessions, self._tables, sum(end - start for start, end in ranges.values()))
+        path = absolute(self._settings.data)
+        batch.append_made(RECORDS, [partial(read_slice, path, each) for each in slices])
+        counted = self._derive(batch, Bronze(batch.added(RECORDS), self._store, batch.files_added(RECORDS)))
+        if counted.ranges != ranges:
+            raise WarehouseError(f"{ranges} of the journal were to be written, and {counted.ranges} are there")
+        self._commit(batch, after, counted, began)
+
+    def _finish_batch(self) -> None:
+        """A run was killed while it committed a batch: its bronze is there, and the rest is made again."""
+        unfinished = self._tables.unfinished()
+        if unfinished is not None:
+            began = time.monotonic()
+            batch = BatchWriter(self._sessions, self._tables, sum(file.rows for file in unfinished.bronze))
+            batch.adopt(unfinished.bronze)
+            counted = self._derive(batch, Bronze(batch.added(RECORDS), self._store, unfinished.bronze))
+            self._commit(batch, unfinished.position, counted, began)
+
+    def _commit(self, batch: BatchWriter, position: Position, counted: Counted, began: float) -> None:
+        batch.commit(position, records=counted.records)
+        self._report(counted, began, self._lag(), batch.number)
+        if self._alerts is not None and (findings := batch.files_added(AUDIT)):
+            self._alerts.found(findings, batch.number)
+
+    def _derive(self, batch: BatchWriter, bronze: Bronze) -> Counted:
+        stats = statistics(bronze.rows)
+        counted = count(stats, self._partitions, is_whole=bronze.ranges is None)
+        if counted.records:
+            derive(batch, bronze, stats, counted, self._schemas)
+        return counted
 
     def _acknowledge(self) -> None:
         """Pruning the journal waits for us, where the journal is one that a gateway prunes."""
-        root = Path(self._journal.root)
         if "://" in self._settings.data:
             return
         try:
-            commit_consumer(root, consumer_name(self._root), self.writer.manifest.offsets)
+            commit_consumer(Path(self._journal.root), consumer_name(self._store), self._tables.newest.offsets)
         except OSError as error:
-            log.warning("cannot tell the journal in %s how far it was read: %s", root, error)
+            log.warning("cannot tell the journal in %s how far it was read: %s", self._journal.root, error)
+
+    # -- making the tables anew -------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """From bronze, portion by portion. What was begun is gone on with, and published when it is complete."""
+        draft = Draft(self._store)
+        if not draft.is_usable():
+            draft.discard()
+            draft = Draft(self._store)
+        if draft.published_as is None:
+            if not self._settings.full_refresh:
+                return
+            bronze = bronze_of(self._store)
+            if bronze is None:
+                return
+            reached = draft.position.offsets if draft.position else {}
+            for ranges in portions(reached, bronze.end.offsets, self._settings.max_records):
+                if self._stop.is_set():
+                    return
+                self._refresh_portion(draft, bronze, ranges)
+            draft.complete(bronze.end, bronze.next_batch)
+        position = draft.position
+        assert position is not None
+        draft.publish(Tables(self._store, lambda: position))
+
+    def _refresh_portion(self, draft: Draft, whole: KnownBronze, ranges: Ranges) -> None:
+        began = time.monotonic()
+        batch = BatchWriter(self._sessions, draft, ranges.records)
+        rows = batch.read(RECORDS, whole.files).where(ranges.condition())
+        bronze = Bronze(rows, self._store, whole.files, ranges)
+        if whole.is_old_kind:
+            batch.append_made(RECORDS, bronze.changed(tuple(RECORDS.names), unchanged))
+            bronze = Bronze(batch.added(RECORDS), self._store, batch.files_added(RECORDS))
+        counted = self._derive(batch, bronze)
+        reached = {number: until for number, (_, until) in ranges.offsets.items()}
+        batch.commit(Position(whole.end.journal, reached, {}), records=counted.records)
+        left = sum(whole.end.offsets[number] - until for number, until in reached.items())
+        self._report(counted, began, left, batch.number, refreshing=True)
 
     # -- how far it is ----------------------------------------------------------------------------
 
     def _lag(self) -> int:
-        offsets = self.writer.manifest.offsets
+        offsets = self._tables.newest.offsets
         ends = {number: self._journal.bounds(number)[1] for number in offsets}
         return sum(max(0, ends[number] - offset) for number, offset in offsets.items())
 
@@ -358,38 +388,32 @@ class _Pipeline:
         if not refreshing:
             self.result.batches += 1
             self.result.records += counted.records
-        total = self.writer.manifest.rows(tables.RECORDS.name)
-        self._progress(Progress(batch, counted.records, time.monotonic() - began, lag, total, refreshing))
+        total, findings = (self.result.rows.get(table.name, 0) for table in (RECORDS, AUDIT))
+        seconds = time.monotonic() - began
+        self._progress(Progress(batch, counted.records, seconds, lag, total, findings, refreshing))
 
 
-def consumer_name(warehouse: Path) -> str:
-    """The name under which the journal knows how far the tables in this directory are."""
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", warehouse.name)[:32]
-    return f"pipeline-{readable}-{zlib.crc32(str(warehouse).encode()):08x}"
+def consumer_name(store: Store) -> str:
+    """The name under which the journal knows how far the tables of this warehouse are."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(store.root).name)[:32]
+    return f"pipeline-{readable}-{zlib.crc32(store.root.encode()):08x}"
 
 
-def _refuse_mismatch(root: Path, manifest: Manifest, journal: str, settings: Settings) -> None:
-    if manifest.journal != journal:
+def _known_bronze(settings: Settings, journal: str) -> KnownBronze | None:
+    """None for a new warehouse. Raises where the one that is there does not fit."""
+    store = store_at(settings.warehouse)
+    bronze = bronze_of(store)
+    if bronze is None:
+        return None
+    if bronze.end.journal != journal:
         raise WarehouseError(
-            f"{root} holds the tables of another journal ({manifest.journal}) than the one in {settings.data} "
+            f"{store} holds the tables of another journal ({bronze.end.journal}) than the one in {settings.data} "
             f"({journal}): give this one another --warehouse"
         )
-    if manifest.table_format != settings.table_format:
-        raise WarehouseError(
-            f"the tables in {root} are {manifest.table_format}: run with --table-format {manifest.table_format}, or "
-            "give another --warehouse"
-        )
     if not settings.full_refresh:
-        refuse_other_version(root, manifest)
-
-
-def _ranges(slices: list[JournalSlice]) -> dict[int, tuple[int, int]]:
-    """For each partition of the journal the offsets, the last one not included."""
-    found: dict[int, tuple[int, int]] = {}
-    for each in slices:
-        start, end = found.get(each.number, (each.start, each.end))
-        found[each.number] = min(start, each.start), max(end, each.end)
-    return found
+        refuse_old_kind(store)
+        refuse_other_version(store, bronze.schema_version)
+    return bronze
 
 
 def _explained(error: Exception) -> Exception:

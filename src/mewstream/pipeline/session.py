@@ -6,18 +6,12 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 from pyspark.sql import SparkSession
 
-from mewstream.pipeline.jars import jars_of
 from mewstream.pipeline.java import use_java
 from mewstream.pipeline.source import register
 
-TableFormat = Literal["parquet", "delta"]
-
-#: The newest of Delta Lake for this Spark on Maven Central. The wheel delta-spark has numbers of its own.
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _TASKS_PER_CORE = 4
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _POOLS = Path(__file__).with_name("fairscheduler.xml")
@@ -36,7 +30,6 @@ _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")
 
 def spark_session(
     master: str | None = None,
-    table_format: TableFormat = "parquet",
     app_name: str = "mewstream",
     *,
     is_short: bool = False,
@@ -44,19 +37,16 @@ def spark_session(
 ) -> SparkSession:
     """A session that knows the source ``mew``. Without a ``master`` it runs here, on all cores. One that ``is_short``
     is for little work: Java compiles quickly and not well. ``config`` has the last word on every setting. Raises
-    :class:`~mewstream.pipeline.errors.PipelineError` with one line where there is no Java, or the jars of a table
-    format cannot be had."""
+    :class:`~mewstream.pipeline.errors.PipelineError` with one line where there is no Java."""
     use_java()
     python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
-        "spark.master": master or "local[*]",
+        "spark.master": master or "local[*, 2]",
         "spark.app.name": app_name,
         "spark.pyspark.python": python,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
-        # As everyone else writes times to Parquet, and as the workers do; the default is of another age.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # A batch of all tables compiles more than the hundred that Spark keeps, and the next one needs them again.
         "spark.sql.codegen.cache.maxEntries": "2000",
         # The passes of a batch go on side by side, and a short one is not to wait for all of a long one.
@@ -68,15 +58,11 @@ def spark_session(
         "spark.sql.files.minPartitionNum": str(_TASKS_PER_CORE * (os.cpu_count() or 2)),
         # Groups with lists in them, of which a batch has more than the hundred that Spark keeps without sorting.
         "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
-        # Final and open rows are written at the same time, and not sorted first.
-        "spark.sql.maxConcurrentOutputFileWriters": "2",
         "spark.driver.extraJavaOptions": " ".join([_LOGGING, *_JAVA, *(_QUICK if is_short else ())]),
         "spark.executor.extraJavaOptions": " ".join(_JAVA),
     }
     if settings["spark.master"].startswith("local"):
         settings |= _local_settings()
-    if table_format == "delta":
-        settings |= _delta_settings(config or {})
     settings |= config or {}
     builder = SparkSession.builder
     for name, value in settings.items():
@@ -95,16 +81,4 @@ def _local_settings() -> dict[str, str]:
         "spark.driver.memory": f"{min(max(memory // 4, _GIB), 4 * _GIB) >> 20}m",
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
         "spark.ui.enabled": "false",
-    }
-
-
-def _delta_settings(config: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "spark.jars": ",".join(str(jar) for jar in jars_of(DELTA_PACKAGE, config)),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # To read a table is to fold its log; in fifty tasks, unless told otherwise, and ours are short.
-        "spark.databricks.delta.snapshotPartitions": "2",
-        # VACUUM lists files in so many tasks, be there one file or a million: ten thousand, unless told otherwise.
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
     }

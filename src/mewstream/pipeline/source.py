@@ -55,12 +55,11 @@ def register(spark: SparkSession) -> None:
     """Make the source known to a session. Doing it again changes nothing."""
     # Spark looks in the active session whether it is known there already, and this makes that the right one.
     spark.createDataFrame([], "nothing int")
-    for source in (MewDataSource, SliceSource):
-        try:
-            spark.dataSource.register(source)
-        except AnalysisException as flaw:
-            if flaw.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-                raise
+    try:
+        spark.dataSource.register(MewDataSource)
+    except AnalysisException as flaw:
+        if flaw.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 class MewDataSource(DataSource):
@@ -82,27 +81,7 @@ class MewDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         _refuse_other_schema(schema)
-        return _StreamReader(self._parsed)
-
-
-class SliceSource(MewDataSource):
-    """The same stream, of which each row is a range of the journal instead of a record: for the pipeline, whose workers
-    read the records of a range where they are to be written."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "mew-slices"
-
-    def schema(self) -> StructType:
-        return from_arrow_schema(_SLICE)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        raise SourceError("the source mew-slices is for readStream: a batch is read by the source mew")
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        if self._parsed.spaces is not None or self._parsed.kinds is not None:
-            raise SourceError("the source mew-slices takes neither space nor kinds: a range holds records of all")
-        return _SliceReader(self._parsed)
+        return StreamReader(self._parsed)
 
 
 def spark_schema() -> StructType:
@@ -115,9 +94,6 @@ def _refuse_other_schema(schema: StructType) -> None:
         raise SourceError(
             "the source mew has the columns of the journal and takes no other schema: leave out .schema()"
         )
-
-
-_SLICE = pa.schema([("journal", pa.string()), ("number", pa.int32()), ("start", pa.int64()), ("end", pa.int64())])
 
 
 class JournalSlice(InputPartition):
@@ -134,7 +110,8 @@ class JournalSlice(InputPartition):
 class _Look:
     """The journal at one moment: asked once for each call of Spark."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, advice: str = _START_ANEW) -> None:
+        self.advice = advice
         self.shown = without_secrets(options.path)
         self.journal = open_journal(options.path)
         self.identity = self.journal.identity()
@@ -171,7 +148,7 @@ class _Look:
         if position.journal != self.identity.id:
             raise PositionGone(
                 f"{self.shown} holds another journal ({self.identity.id}) than the one that was read "
-                f"({position.journal}): it was made anew, or this is another directory. {_START_ANEW}"
+                f"({position.journal}): it was made anew, or this is another directory. {self.advice}"
             )
         if position.offsets.keys() != self.bounds.keys():
             raise SourceError(
@@ -184,15 +161,15 @@ class _Look:
             if offset < begin:
                 raise PositionGone(
                     f"{self.shown}: records {offset} to {begin - 1} of partition {number} were pruned before they were "
-                    f"read. {_START_ANEW}; a named consumer keeps it from happening again"
+                    f"read. {self.advice}; a named consumer keeps it from happening again"
                 )
             if offset > end:
                 raise PositionGone(
                     f"{self.shown}: partition {number} ends at offset {end}, and more was read of it, up to {offset}. "
-                    f"{_LOST_END} {_START_ANEW}"
+                    f"{_LOST_END} {self.advice}"
                 )
 
-    def slices(self, start: Position, end: Position) -> list[InputPartition]:
+    def slices(self, start: Position, end: Position) -> list[JournalSlice]:
         ranges = {number: (offset, end.offsets[number]) for number, offset in start.offsets.items()}
         return [JournalSlice(self.identity.id, *each) for each in cut(ranges, self.journal.spans)]
 
@@ -243,16 +220,20 @@ class _BatchReader(_Reader, DataSourceReader):
         return look.slices(start, look.end())
 
 
-class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: SourceOptions) -> None:
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a journal: for Spark's streams, and for the pipeline, which asks it the same questions."""
+
+    def __init__(self, options: SourceOptions, advice: str = _START_ANEW) -> None:
+        """``advice`` is what to do where the position is gone."""
         super().__init__(options)
+        self._advice = advice
         self._target: Position | None = None
         self._run = ""
         self._trusted: set[tuple[int, int]] = set()
         """(partition, offset) of positions that were compared with the journal in this run of the gateway."""
 
     def initialOffset(self) -> dict[str, Any]:
-        return _Look(self._options).beginning(self._options.start).to_json()
+        return _Look(self._options, self._advice).beginning(self._options.start).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark knows one limit at a time, and hands it back; :meth:`latestOffset` keeps both."""
@@ -263,13 +244,13 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = _Look(self._options).end()
+        self._target = _Look(self._options, self._advice).end()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        return _Look(self._options).end().to_json()
+        return _Look(self._options, self._advice).end().to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        look = _Look(self._options)
+        look = _Look(self._options, self._advice)
         position = self._checked(look, start)
         target = self._target or look.end()
         available = {
@@ -290,8 +271,8 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
                 self._trusted.add((number, end))
         return look.position(ends, epochs).to_json()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        look = _Look(self._options)
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[JournalSlice]:
+        look = _Look(self._options, self._advice)
         return look.slices(self._checked(look, start), self._checked(look, end))
 
     def _checked(self, look: _Look, value: dict[str, Any]) -> Position:
@@ -310,13 +291,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
             if found != epoch:
                 raise PositionGone(
                     f"{look.shown}: record {offset - 1} of partition {number} was of run {epoch} when it was read, and "
-                    f"is of run {found} now. {_LOST_END} {_START_ANEW}"
+                    f"is of run {found} now. {_LOST_END} {look.advice}"
                 )
             self._trusted.add((number, offset))
         return position
-
-
-class _SliceReader(_StreamReader):
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, JournalSlice):
-            yield pa.RecordBatch.from_pylist([{name: getattr(partition, name) for name in _SLICE.names}], _SLICE)

@@ -1,12 +1,12 @@
-"""Every table of the warehouse, declared once: columns with their Spark types and meaning, keys, layer.
+"""Every table of the warehouse, declared once: columns with their Spark types and meaning, keys, layer, layout.
 
 The pipeline writes by this declaration, ``mewstream query`` names its views by it, and
 ``docs/tables.md`` is made from it: ``python -m mewstream.pipeline.tables docs/tables.md``.
 
-A table is *final rows* and *open rows*. Final rows are written once and never change. Open rows are
-what may still change (a stream that lives, a right that is held, a window that is not over); each
-batch replaces them. Readers see both as one table. Tables of the layer ``state`` have open rows only,
-are no user's business, and hold what one batch must know of those before it.
+Rows are *final*, written once, or *open*: what may still change (a stream that lives, a right that is held, a window
+that is not over) and is replaced by each batch. A table has one sort or both, and then ``is_open`` tells them apart.
+Tables of the layer ``state`` have open rows only, are no user's business, and hold what one batch must know of
+those before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Grows with every change of a declaration: a warehouse of another version must be refreshed."""
 
 METRIC_WINDOW_SECONDS = 10
@@ -32,6 +32,7 @@ class Layer(StrEnum):
     SILVER = "silver"
     GOLD = "gold"
     STATE = "state"
+    LOG = "log"
 
 
 class Column(NamedTuple):
@@ -41,6 +42,26 @@ class Column(NamedTuple):
     meaning: str
 
 
+class Layout(StrEnum):
+    """How the files of a table are laid out, which is also how its rows come about."""
+
+    DATES = "dates"
+    """Final rows, many: a directory for each day."""
+    FINAL = "final"
+    """Final rows, few."""
+    OPEN_AND_FINAL = "open and final"
+    """A directory for each of the two sorts."""
+    CURRENT = "current"
+    """Nothing but open rows."""
+
+
+DATE = Column("date", "date", "the day of it, UTC: files are laid out by it")
+IS_OPEN = Column("is_open", "boolean", "it may still change; false: it has ended, and the row is final")
+_PARTITION = {Layout.DATES: DATE, Layout.OPEN_AND_FINAL: IS_OPEN}
+#: Beside keys and times, what questions are about: a file that holds nothing of it is not read.
+_ASKED_FOR = frozenset({"offset", "record", "kind", "sender", "participant", "stream_id", "code", "rule", "batch"})
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     name: str
@@ -48,8 +69,10 @@ class Table:
     meaning: str
     keys: tuple[str, ...]
     columns: tuple[Column, ...]
-    opens: bool = False
-    """It has open rows."""
+    """Those that the files hold."""
+    layout: Layout = Layout.FINAL
+    time: str | None = "ts"
+    """The column that says how old a final row is."""
 
     @property
     def schema(self) -> str:
@@ -59,6 +82,25 @@ class Table:
     @property
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
+
+    @property
+    def partition(self) -> Column | None:
+        """The column by which files are laid out. The path of a file says its value."""
+        return _PARTITION.get(self.layout)
+
+    @property
+    def all_columns(self) -> tuple[Column, ...]:
+        return (*self.columns, self.partition) if self.partition else self.columns
+
+    @property
+    def has_open_rows(self) -> bool:
+        return self.layout in (Layout.OPEN_AND_FINAL, Layout.CURRENT)
+
+    @property
+    def statistics(self) -> list[str]:
+        """The columns of which the log says the least and the greatest value in each file."""
+        asked = _ASKED_FOR | {*self.keys, self.time, "ts"}
+        return [column.name for column in self.columns if column.name in asked]
 
 
 _SPACE = Column("space", "string", "the space")
@@ -100,6 +142,7 @@ RECORDS = Table(
         Column("data", "binary", "the data of a raw frame, or a whole envelope"),
         Column("readers_seq", "bigint", "frames: the record that made the set of readers; null where everyone reads"),
     ),
+    Layout.DATES,
 )
 
 # -- silver ---------------------------------------------------------------------------------------
@@ -122,6 +165,7 @@ ENVELOPES = Table(
         Column("payload", "string", "its payload, as JSON"),
         Column("size", "int", "bytes of the whole envelope"),
     ),
+    Layout.DATES,
 )
 
 FRAMES = Table(
@@ -144,6 +188,7 @@ FRAMES = Table(
         Column("sent_at", "timestamp", "when its writer says it was sent, where the payload carries that"),
         Column("latency_ms", "double", "from `sent_at` to `ts`; negative where the clocks differ"),
     ),
+    Layout.DATES,
 )
 
 STREAMS = Table(
@@ -191,7 +236,8 @@ STREAMS = Table(
         Column("last_frame_seq", "bigint", "its newest frame"),
         Column("last_frame_ts", "timestamp", "when that came"),
     ),
-    opens=True,
+    Layout.OPEN_AND_FINAL,
+    time="ended_ts",
 )
 
 FORMATS = Table(
@@ -241,7 +287,8 @@ AUTHORIZATIONS = Table(
         Column("ended_by", "string", "who ended it"),
         Column("end_reason", "string", "why it ended, where that was said"),
     ),
-    opens=True,
+    Layout.OPEN_AND_FINAL,
+    time="until_ts",
 )
 
 SESSIONS = Table(
@@ -267,7 +314,8 @@ SESSIONS = Table(
         Column("left_ts", "timestamp", "when"),
         Column("ended_how", "string", "the reason of the leave; vanished where the log has no leave"),
     ),
-    opens=True,
+    Layout.OPEN_AND_FINAL,
+    time="left_ts",
 )
 
 REFUSALS = Table(
@@ -288,6 +336,7 @@ REFUSALS = Table(
         Column("details", "string", "the other fields of the error, as JSON"),
         Column("excerpt", "string", "how the refused payload began"),
     ),
+    Layout.DATES,
 )
 
 CONTENT = Table(
@@ -303,9 +352,10 @@ CONTENT = Table(
         _FORMAT,
         Column("mime_type", "string", "the format's media type"),
         _SCHEMA_HASH,
-        Column("body", "variant", "JSON: the value. JSON lines: an array of the values. Null for text"),
+        Column("body", "string", "JSON: the value, as JSON. JSON lines: an array of the values. Null for text"),
         Column("text", "string", "text formats: the text. Null for JSON"),
     ),
+    Layout.DATES,
 )
 
 QUARANTINE = Table(
@@ -327,6 +377,7 @@ QUARANTINE = Table(
         ),
         Column("data", "binary", "the data of a raw frame, or the whole `stream/data` envelope"),
     ),
+    Layout.DATES,
 )
 
 # -- gold -----------------------------------------------------------------------------------------
@@ -352,7 +403,8 @@ STREAM_METRICS = Table(
         Column("interarrival_p99_ms", "double", "the 99th percentile"),
         Column("drops", "bigint", "frames that slow readers missed, summed over readers, by the time of the report"),
     ),
-    opens=True,
+    Layout.OPEN_AND_FINAL,
+    time="window_start",
 )
 
 SEQUENCE_GAPS = Table(
@@ -376,7 +428,7 @@ SEQUENCE_GAPS = Table(
         Column("healed_seq", "bigint", "the frame that healed it"),
         Column("healed_ts", "timestamp", "when that came"),
     ),
-    opens=True,
+    Layout.OPEN_AND_FINAL,
 )
 
 HANDOFFS = Table(
@@ -399,7 +451,7 @@ HANDOFFS = Table(
         Column("waited_ms", "double", "from the handoff to that frame"),
         Column("silent_ms", "double", "how long the stream had been silent before that frame, whoever wrote"),
     ),
-    opens=True,
+    Layout.OPEN_AND_FINAL,
 )
 
 AUDIT = Table(
@@ -450,7 +502,8 @@ SPACE_SUMMARY = Table(
         Column("findings", "bigint", "findings of the audit"),
         Column("verdict", "string", "sound, or flawed where the audit found anything"),
     ),
-    opens=True,
+    Layout.CURRENT,
+    time=None,
 )
 
 # -- state ----------------------------------------------------------------------------------------
@@ -465,7 +518,8 @@ PARTICIPANTS = Table(
         Column("participant", "string", "who"),
         Column("counting_since", "bigint", "the join since which the numbers of its stream/data grow"),
     ),
-    opens=True,
+    Layout.CURRENT,
+    time=None,
 )
 
 WRITER_SEQUENCES = Table(
@@ -481,7 +535,8 @@ WRITER_SEQUENCES = Table(
         Column("sequence", "bigint", "that number"),
         Column("highest", "bigint", "the highest of its numbers"),
     ),
-    opens=True,
+    Layout.CURRENT,
+    time=None,
 )
 
 OPEN_WINDOWS = Table(
@@ -501,7 +556,8 @@ OPEN_WINDOWS = Table(
         Column("drops", "bigint", "frames that were dropped"),
         Column("previous", "bigint", "when the last frame before the window came"),
     ),
-    opens=True,
+    Layout.CURRENT,
+    time=None,
 )
 
 LIVE_FORMATS = Table(
@@ -510,7 +566,8 @@ LIVE_FORMATS = Table(
     "The formats of streams that live.",
     ("space", "stream_id", "seq", "format_id"),
     FORMATS.columns,
-    opens=True,
+    Layout.CURRENT,
+    time=None,
 )
 
 AUDIT_FACTS = Table(
@@ -533,7 +590,44 @@ AUDIT_FACTS = Table(
         Column("bound", "bigint", "a bound"),
         Column("body", "string", "more, as JSON"),
     ),
-    opens=True,
+    Layout.CURRENT,
+    time=None,
+)
+
+# -- the log of the warehouse itself --------------------------------------------------------------
+
+COMMITS = Table(
+    "commits",
+    Layer.LOG,
+    "One row for each batch, written last: what every table was then. The newest pins all tables to one point.",
+    ("batch",),
+    (
+        Column("batch", "bigint", "its number, without a hole"),
+        Column("operation", "string", "what it did: create, run, refresh, retain, erase or rollback"),
+        Column("committed_at", "timestamp", "when, by the clock of the pipeline"),
+        Column("records", "bigint", "records that it read"),
+        Column("journal", "string", "the id of the journal that the tables are made from"),
+        Column("offsets", "map<int,bigint>", "for each partition of the journal the next offset to read"),
+        Column("epochs", "map<int,string>", "for each partition the run of the gateway that wrote the last one read"),
+        Column("versions", "map<string,bigint>", "the version of every table"),
+        Column("schema_version", "int", "the version of these declarations"),
+    ),
+    time=None,
+)
+
+REFRESH = Table(
+    "_refresh",
+    Layer.STATE,
+    "What a full refresh has written so far: see :mod:`mewstream.pipeline.refresh`.",
+    ("portion",),
+    (
+        Column("portion", "bigint", "its number"),
+        Column("position", "string", "how far bronze was read with it, as JSON"),
+        Column("changes", "string", "the files that it wrote, as JSON"),
+        Column("schema_version", "int", "the version of these declarations"),
+        Column("published_as", "bigint", "the number of the batch as which everything is published"),
+    ),
+    time=None,
 )
 
 ALL: tuple[Table, ...] = (
@@ -543,10 +637,11 @@ ALL: tuple[Table, ...] = (
     *(PARTICIPANTS, WRITER_SEQUENCES, OPEN_WINDOWS, LIVE_FORMATS, AUDIT_FACTS),
 )
 
-BY_NAME: dict[str, Table] = {table.name: table for table in ALL}
+BY_NAME: dict[str, Table] = {table.name: table for table in (*ALL, COMMITS, REFRESH)}
 
 #: What users query.
 PUBLIC: tuple[Table, ...] = tuple(table for table in ALL if table.layer is not Layer.STATE)
+SHOWN = (*PUBLIC, COMMITS)
 
 
 # -- the document ---------------------------------------------------------------------------------
@@ -557,21 +652,23 @@ _HEADER = """\
 This page is generated from `src/mewstream/pipeline/tables.py` by `make docs`; a test fails when it is stale.
 
 `mewstream pipeline run` makes these tables from a journal, `mewstream query` knows each by its name. Bronze is what was
-recorded, silver are typed facts, gold is what people ask for. Times are UTC.
+recorded, silver are typed facts, gold is what people ask for. Times are UTC. Each table is a Delta table in the
+directory of its name, and any engine that reads Delta Lake
+[reads it](pipeline.md#the-tables-in-other-engines).
 """
 
 
 def document() -> str:
     parts = [_HEADER]
     parts += [
-        f"- {layer}: " + ", ".join(f"[`{table.name}`](#{table.name})" for table in PUBLIC if table.layer is layer)
-        for layer in (Layer.BRONZE, Layer.SILVER, Layer.GOLD)
+        f"- {layer}: " + ", ".join(f"[`{table.name}`](#{table.name})" for table in SHOWN if table.layer is layer)
+        for layer in (Layer.BRONZE, Layer.SILVER, Layer.GOLD, Layer.LOG)
     ]
-    for table in PUBLIC:
+    for table in SHOWN:
         keys = ", ".join(f"`{key}`" for key in table.keys)
         parts.append(f"\n## {table.name}\n\n{table.meaning} Layer: {table.layer}. Key: {keys}.\n")
         parts.append("| column | type | meaning |\n|---|---|---|")
-        parts += [f"| `{column.name}` | `{column.type}` | {column.meaning} |" for column in table.columns]
+        parts += [f"| `{column.name}` | `{column.type}` | {column.meaning} |" for column in table.all_columns]
     return "\n".join(parts) + "\n"
 
 

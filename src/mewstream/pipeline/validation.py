@@ -29,6 +29,7 @@ from mewstream.protocol.schemas import (
     compile_schema,
     measure,
 )
+from mewstream.protocol.utf8 import is_utf8
 
 #: Nobody waits for a worker as others wait for a gateway: larger payloads can be checked here.
 _MOST_WORK = 10 * MAX_WORK
@@ -107,7 +108,7 @@ def _check_text(schema: BoundedSchema, data: bytes, opcode: int) -> list[Reason]
     except UnicodeDecodeError as flaw:
         return [Reason("utf8", "", f"not UTF-8: {flaw.reason} at byte {flaw.start}")]
     except (msgspec.MsgspecError, ValueError, RecursionError) as flaw:
-        return [Reason("utf8" if opcode == TEXT and not _is_utf8(data) else "json", "", f"not valid JSON: {flaw}")]
+        return [Reason("utf8" if opcode == TEXT and not is_utf8(data) else "json", "", f"not valid JSON: {flaw}")]
     return _check(schema, value, schema.extent(data, value))
 
 
@@ -130,11 +131,3 @@ def _check(schema: BoundedSchema, value: Any, extent: Extent) -> list[Reason]:
 
 def _pointer(path: list[str | int]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)[:MAX_TEXT]
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -44,9 +44,8 @@ class Scheduled:
             self.store,
             self.writers,  # type: ignore[arg-type]
             lambda: {"demo": self.state},
+            thread,
             every=10,
-            loop=asyncio.get_running_loop(),
-            thread=thread,
         )
 
     def append(self, count: int, partition: int = 0) -> None:
@@ -165,7 +164,7 @@ async def test_pruning_goes_on_in_the_thread_until_the_end(
             if calls == 1:
                 raise OSError("the first fails")
 
-    schedule = PruneSchedule(Prunable(), loop=asyncio.get_running_loop(), thread=thread)
+    schedule = PruneSchedule(Prunable(), thread)
     async with asyncio.timeout(10):
         while calls < 3:
             await asyncio.sleep(0.001)

@@ -20,7 +20,7 @@ class BackgroundThread:
     """Runs tasks one after another. A failure is logged and does no harm, and the task can be repeated later."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._executor = ThreadPoolExecutor(1, name, initializer=_lower_priority)
         self.is_held = False
         """While this is set, tasks are not run, as if they had failed."""
@@ -37,7 +37,7 @@ class BackgroundThread:
             except Exception as error:
                 log.error("could not %s: %s", what, str(error) or repr(error))
             if retry is not None:
-                self._loop.call_soon_threadsafe(self._loop.call_later, RETRY_SECONDS, retry)
+                self.loop.call_soon_threadsafe(self.loop.call_later, RETRY_SECONDS, retry)
 
         return self._executor.submit(guarded)
 
@@ -48,4 +48,6 @@ class BackgroundThread:
 
 def _lower_priority() -> None:
     if sys.platform == "linux":  # no other system has priorities per thread
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+        thread = threading.get_native_id()
+        # Relative to the gateway's own: without privileges, a thread cannot be given a higher priority than it has.
+        os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + 10))

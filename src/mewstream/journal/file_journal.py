@@ -64,15 +64,10 @@ class FileJournal:
         self.writers = [FileWriter(partition, self.local.epoch, host) for partition in self.local.partitions]
         self._numbers = {writer: number for number, writer in enumerate(self.writers)}
         self.snapshots = SnapshotSchedule(
-            self.local,
-            self.writers,
-            states,
-            every=self._settings.snapshot_every,
-            loop=loop,
-            thread=self._snapshot_thread,
+            self.local, self.writers, states, self._snapshot_thread, every=self._settings.snapshot_every
         )
-        self.sealer = Sealer(self.local, loop=loop, thread=self._segment_thread)
-        self._pruning = PruneSchedule(self, loop=loop, thread=self._segment_thread)
+        self.sealer = Sealer(self.local, self._segment_thread)
+        self._pruning = PruneSchedule(self, self._segment_thread)
         self._is_failing = False
         self._is_closing = False
         self._retry_timer: asyncio.TimerHandle | None = None

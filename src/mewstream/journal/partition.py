@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,7 +110,10 @@ class Partition:
         """Add a record, or a block of frames, to what waits. Returns the bytes of its detail and its data. Raises
         :class:`RecordTooLarge` for a record that could never be written; nothing has changed then."""
         size = 0
-        for part in split(record, BATCH_BYTES) if isinstance(record, FrameBlock) else (record,):
+        parts: Sequence[Record | FrameBlock] = (record,)
+        if isinstance(record, FrameBlock) and record.readers is not None:
+            parts = split(record, BATCH_BYTES)
+        for part in parts:
             rows = self._pending[-1]
             if rows.count >= BATCH_ROWS or rows.size >= BATCH_BYTES:
                 rows = Rows()
@@ -253,14 +256,11 @@ class Partition:
 
     def displaced(self) -> str | None:
         """Return which of the open files is not in its place any more, or None. A thread may call this."""
-        while True:
-            place = self._place
-            for path, identity in place.items():
-                flaw = displacement(self._files, path, identity)
-                if flaw is not None and self._place is place:
-                    return flaw
-            if self._place is place:
-                return None
+        place = self._place
+        flaws = [displacement(self._files, path, identity) for path, identity in place.items()]
+        if self._place is not place:
+            return self.displaced()  # a new segment was begun, and the old one may be sealed already
+        return next(filter(None, flaws), None)
 
     # -- recovery ---------------------------------------------------------------------------------
 

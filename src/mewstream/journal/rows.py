@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,8 +66,7 @@ class Rows:
         self.last_ts = 0
 
     def append(self, space: str, epoch: str, record: Record | FrameBlock) -> int:
-        """Add a record, or a block of frames. Returns the bytes of its detail and its data. Raises
-        :class:`RecordTooLarge` for a record that could never be written; nothing has changed then."""
+        """See :meth:`mewstream.journal.interface.Writer.append`."""
         if isinstance(record, FrameBlock):
             data = record.data
         elif type(record) is Frame and record.id is None:
@@ -119,11 +117,11 @@ class Rows:
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def split(block: FrameBlock, most: int) -> Sequence[FrameBlock]:
+def split(block: FrameBlock, most: int) -> list[FrameBlock]:
     """Return a block in parts of about ``most`` bytes if each of its frames repeats a reader set: the rows of a few
     thousand frames with a large set are more than a column of Arrow can hold."""
     if block.readers is None or block.readers_seq is not None:
-        return (block,)
+        return [block]
     readers = sum(map(len, block.readers)) + 3 * len(block.readers)
     size = sum(map(len, block.data)) + len(block) * (_ROW_BYTES + readers)
     step = max(1, len(block) * most // size)

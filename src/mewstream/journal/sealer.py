@@ -20,9 +20,8 @@ GIVE_WAY_SECONDS = 0.1
 
 
 class Sealer:
-    def __init__(self, journal: LocalJournal, *, loop: asyncio.AbstractEventLoop, thread: BackgroundThread) -> None:
+    def __init__(self, journal: LocalJournal, thread: BackgroundThread) -> None:
         self._journal = journal
-        self._loop = loop
         self._thread = thread
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: list[Future[None]] = []
@@ -32,7 +31,7 @@ class Sealer:
     def seal_soon(self) -> None:
         """Call this when a segment is full."""
         if self._timer is None:
-            self._timer = self._loop.call_later(SEAL_SECONDS, self._seal_if_quiet, self._count_records())
+            self._timer = self._thread.loop.call_later(SEAL_SECONDS, self._seal_if_quiet, self._count_records())
 
     def _seal_if_quiet(self, records_before: int) -> None:
         self._timer = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -26,16 +25,14 @@ class SnapshotSchedule:
         store: SnapshotStore,
         writers: Sequence[Writer],
         states: States,
+        thread: BackgroundThread,
         *,
         every: int,
-        loop: asyncio.AbstractEventLoop,
-        thread: BackgroundThread,
     ) -> None:
         self._store = store
         self._writers = writers
         self._states = states
         self._every = every
-        self._loop = loop
         self._thread = thread
         self._offsets = dict(store.snapshot_offsets())
         self._prepared: dict[int, Callable[[], None]] = {}
@@ -47,7 +44,7 @@ class SnapshotSchedule:
         if committed - self._offsets[partition] >= self._every:
             self._offsets[partition] = committed
             # Not now: a record may have been appended that its space has yet to apply.
-            self._loop.call_soon(self._take, partition)
+            self._thread.loop.call_soon(self._take, partition)
         if partition in self._prepared:
             self._save_if_committed(partition)
 
@@ -79,14 +76,13 @@ class SnapshotSchedule:
 class PruneSchedule:
     """Prunes the journal once a minute."""
 
-    def __init__(self, pruning: Pruning, *, loop: asyncio.AbstractEventLoop, thread: BackgroundThread) -> None:
+    def __init__(self, pruning: Pruning, thread: BackgroundThread) -> None:
         self._pruning = pruning
-        self._loop = loop
         self._thread = thread
-        self._timer = loop.call_later(PRUNE_SECONDS, self._prune)
+        self._timer = thread.loop.call_later(PRUNE_SECONDS, self._prune)
 
     def _prune(self) -> None:
-        self._timer = self._loop.call_later(PRUNE_SECONDS, self._prune)
+        self._timer = self._thread.loop.call_later(PRUNE_SECONDS, self._prune)
         self._thread.run("prune", self._pruning.prune)
 
     def close(self) -> None:

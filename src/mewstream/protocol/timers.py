@@ -38,11 +38,5 @@ class Timers(dict[Timer, int]):
         self._heap = [(due, timer) for timer, due in self.items()]
         heapq.heapify(self._heap)
 
-    def __copy__(self) -> Timers:
-        return Timers(self)
-
-    def __deepcopy__(self, memo: object) -> Timers:
-        return Timers(self)
-
     def __reduce__(self) -> tuple[type[Timers], tuple[dict[Timer, int]]]:
         return Timers, (dict(self),)

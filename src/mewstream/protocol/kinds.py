@@ -81,7 +81,7 @@ RESERVED = frozenset(
     }
 )
 
-#: Questions to the gateway about what a welcome tells. Whoever is here may ask; only the asker is told.
+#: Questions to the gateway about the content of a welcome. Every participant may ask, and only it gets the answer.
 QUESTIONS = frozenset({STREAM_LIST, PARTICIPANT_LIST})
 
 #: What everyone may send, whatever its capabilities: answers to what others have asked or given.
@@ -103,5 +103,5 @@ WHILE_PAUSED = frozenset(
     }
 )
 
-#: What a participant may still send after it was shut down: that it knows (spec 3.9.10).
+#: What a participant may still send after it was shut down, to acknowledge it (spec 3.9.10).
 AFTER_SHUTDOWN = frozenset({CHAT_ACKNOWLEDGE, STATUS})

@@ -1,4 +1,4 @@
-"""The timers of a space: what falls due, and when. Finding the earliest takes no time, however many there are."""
+"""The timers of a space: what falls due, and when. The earliest is found in constant time."""
 
 from __future__ import annotations
 

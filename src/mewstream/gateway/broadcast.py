@@ -1,4 +1,4 @@
-"""What the participants of a space are told: the message of each record, to those whom it is for, in order."""
+"""The messages of a space: each record is rendered once, and sent in order to the participants it is for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Broadcast:
     # -- records ----------------------------------------------------------------------------------
 
     def frames(self, block: FrameBlock, data_bytes: int) -> None:
-        """``data_bytes`` is the size of all its data."""
+        """Send frames to the readers of their stream. ``data_bytes`` is the size of all their data."""
         stream = self._state.streams[block.stream_id]
         audience = self._members.readers_of(stream)
         if not audience.size:
@@ -53,7 +53,7 @@ class Broadcast:
         )
 
     def data(self, record: Frame) -> None:
-        """``stream/data``: an envelope that goes where the frames of its stream go."""
+        """Send a ``stream/data`` envelope to the readers of its stream."""
         stream = self._state.streams[record.stream_id]
         audience = self._members.readers_of(stream)
         if not audience.size:
@@ -72,7 +72,7 @@ class Broadcast:
         )
 
     def record(self, record: Record) -> None:
-        """Any other record: to everyone, or to the one participant whom its message is for."""
+        """Send the message of any other record, to everyone or to the one participant it is for."""
         body = render(self._state.id, self._state.epoch, record)
         if body is None:
             return
@@ -95,18 +95,15 @@ class Broadcast:
 
     # -- one member -------------------------------------------------------------------------------
 
-    def send(self, member: Member, body: bytes, seq: int) -> None:
-        """A message to one member, in order with everything that is sent to all."""
-        self.send_secret(member, body, seq)
-        if self._logs.enabled:
+    def send(self, member: Member, body: bytes, seq: int, *, is_secret: bool = False) -> None:
+        """Send a message to one member, in order with all others. ``is_secret``: it holds a token, so that it must not
+        be in any log."""
+        self._add(Audience((member,)), body, seq)
+        if self._logs.enabled and not is_secret:
             self._logs.delivered(member.participant, member.transport_name, body, None, self._state.ts)
 
-    def send_secret(self, member: Member, body: bytes, seq: int) -> None:
-        """The same for a message that holds a token, and must not be in any log."""
-        self._add(Audience((member,)), body, seq)
-
     def send_unrecorded(self, member: Member, body: bytes, seq: int, *, overtakes: bool = False) -> None:
-        """A message without a position, because it has no record. ``overtakes``: it goes past the outbox, which waits
+        """Send a message without a position, because it has no record. ``overtakes``: it does not wait in the outbox
         for the journal."""
         parcel = Parcel(Audience((member,)), frames.TEXT, [body], None, seq)
         if overtakes:
@@ -115,7 +112,7 @@ class Broadcast:
             self._outbox.add(parcel)
 
     def welcome(self, member: Member, resume: dict[str, Any] | None = None) -> None:
-        """The state of the space at this very ``seq``. ``resume`` says how a request to resume was answered."""
+        """Send the state of the space at the current ``seq``. ``resume`` is the answer to a request to resume."""
         state = self._state
         payload = self.welcomes.payload(member.participant)
         if resume is not None:

@@ -38,7 +38,7 @@ PROCESS_MANAGER_KEYS = frozenset(
 )
 _DOCUMENT_KEYS = ("space", "participants", "defaults", "mewstream", "gateway_logging")
 _PARTICIPANT_KEYS = ("tokens", "capabilities", "output_log", "auto_connect")
-# Limits for which zero means "none at all"; zero is a mistake in the other whole numbers.
+# Limits that may be zero. In the other whole numbers, zero is a mistake.
 _MAY_BE_ZERO = frozenset(
     {
         *("capability_grants", "invitations", "remembered_ids", "refused_excerpt_bytes"),
@@ -80,7 +80,7 @@ class SpaceConfig:
 
     @property
     def workspace(self) -> Path:
-        """Where relative paths start, and below which the logs are written."""
+        """The directory that relative paths start from, and that holds the logs."""
         return workspace_of(self.source)
 
     def public(self) -> dict[str, Any]:

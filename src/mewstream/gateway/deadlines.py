@@ -9,9 +9,9 @@ from collections.abc import Callable
 from mewstream.gateway.recorder import Recorder
 from mewstream.protocol.times import SECOND
 
-#: Seconds for which the event loop's timer is set at most. A deadline that is years away is looked at again meanwhile.
+#: The longest time for which the timer of the event loop is set, in seconds. A later deadline is set again then.
 LONGEST_SLEEP = 3600.0
-#: Seconds to wait at least while nothing can be recorded: what is due has to wait for the journal.
+#: The shortest time while the journal cannot be written, in seconds, because what is due has to wait for it.
 RETRY_SECONDS = 1.0
 
 

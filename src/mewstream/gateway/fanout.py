@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from mewstream.gateway.wsframes import MAX_HEADER, header
 
 log = logging.getLogger("mewstream.gateway")
@@ -29,54 +31,32 @@ _PRIVATE_TOGETHER = 256
 FRAMED = 0
 
 
-class Parcel:
-    """Messages for one audience that are delivered together: raw frames of one stream, or one control message.
+class Parcel(msgspec.Struct, eq=False):
+    """Messages for one audience that are delivered together: raw frames of one stream, or one control message."""
 
-    ``seq`` is the position of the first; the others count up from it. ``stream`` None marks a control message, which
-    is never dropped. ``size`` is an upper bound of its bytes on the wire."""
+    audience: Audience
+    opcode: int
+    bodies: Sequence[bytes]
+    positioned: Sequence[bytes] | None
+    """Whole messages for clients that asked for positions, or None if everyone gets the same."""
+    seq: int
+    """The position of the first message. Those of the others count up from it."""
+    stream: str | None = None
+    """None for a control message, which is never dropped."""
+    sender: str | None = None
+    on_slow: str = ""
+    head: bytes = b""
+    """What each message begins with: ``#<stream_id>#`` for raw frames, whose bodies are their data."""
+    body_bytes: int | None = None
+    """The size of all bodies, if the caller knows it."""
+    built: dict[bool, bytes] | None = None
+    """What :meth:`pieces` has built for several messages, by whether it has positions."""
 
-    __slots__ = (
-        "_built",
-        "audience",
-        "bodies",
-        "head",
-        "on_slow",
-        "opcode",
-        "positioned",
-        "sender",
-        "seq",
-        "size",
-        "stream",
-    )
-
-    def __init__(
-        self,
-        audience: Audience,
-        opcode: int,
-        bodies: Sequence[bytes],
-        positioned: Sequence[bytes] | None,
-        seq: int,
-        stream: str | None = None,
-        sender: str | None = None,
-        on_slow: str = "",
-        head: bytes = b"",
-        body_bytes: int | None = None,
-    ) -> None:
-        """``body_bytes`` is the size of all bodies, from callers that know it."""
-        self.audience = audience
-        self.opcode = opcode
-        self.head = head
-        """What each message begins with: ``#<stream_id>#`` for raw frames, whose bodies are their data."""
-        self.bodies = bodies
-        self.positioned = positioned
-        """Whole messages for those who asked for positions; None where everyone gets the same."""
-        self.seq = seq
-        self.stream = stream
-        self.sender = sender
-        self.on_slow = on_slow
-        size = sum(map(len, bodies)) if body_bytes is None else body_bytes
-        self.size = size + len(bodies) * (len(head) + MAX_HEADER)
-        self._built: dict[bool, bytes] | None = None
+    @property
+    def size(self) -> int:
+        """An upper bound of its bytes on the wire."""
+        size = sum(map(len, self.bodies)) if self.body_bytes is None else self.body_bytes
+        return size + len(self.bodies) * (len(self.head) + MAX_HEADER)
 
     @property
     def count(self) -> int:
@@ -115,12 +95,11 @@ class Parcel:
         if len(bodies) == 1:
             return b"" if self.opcode == FRAMED else header(self.opcode, len(head) + len(bodies[0])) + head, bodies[0]
         # Connections that are behind ask for it one by one: it is built once for all of them.
-        if self._built is None:
-            self._built = {}
-        built = self._built.get(positions)
-        if built is None:
-            built = self._built[positions] = _framed(self.opcode, head, bodies)
-        return b"", built
+        if self.built is None:
+            self.built = {}
+        if positions not in self.built:
+            self.built[positions] = _framed(self.opcode, head, bodies)
+        return b"", self.built[positions]
 
 
 def _framed(opcode: int, head: bytes, bodies: Sequence[bytes]) -> bytes:

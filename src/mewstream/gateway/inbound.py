@@ -93,14 +93,14 @@ class ParticipantRates:
 
 
 class Throttle:
-    """The rate limits of one sender (decision 19). Over a socket nothing is refused: reading pauses until the debt is
-    paid, and one read is bounded. Over HTTP there is no reading to pause, so that the sender is refused with the time
-    to wait, and is not charged."""
+    """The rate limits of one sender (decision 19). Over a socket nothing is refused: reading pauses until the sender is
+    within the rate again. Over HTTP there is no reading to pause, so the sender is refused with the time to wait, and
+    nothing is charged."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, reading: Reading | None, limits: Limits, *, caused: Rate | None
     ) -> None:
-        """``caused``: the rate of what the participant causes, by whatever connection."""
+        """``caused`` is the rate of what the participant causes, by all of its connections."""
         now = loop.time()
         self._loop = loop
         self._reading = reading
@@ -116,8 +116,8 @@ class Throttle:
             self._caused.take(size, self._loop.time())
 
     def seconds_owed(self) -> float:
-        """For how long a sender that has caused too much must wait. It is not enough to pause reading, because one
-        read may bring hundreds of envelopes that each cause much."""
+        """Seconds that a sender that has caused too much must wait. Pausing reading is not enough, because one read may
+        bring hundreds of envelopes that each cause much."""
         return 0.0 if self._caused is None else self._caused.wait_for(0, self._loop.time())
 
     def charge(self, size: int, *, frames: int = 0) -> None:

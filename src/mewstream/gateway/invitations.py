@@ -29,11 +29,11 @@ class Invitations:
         self._mint = mint
         self._connection_url = connection_url
         self._tokens: dict[str, str] = {}
-        """For those who were invited in this run and have not joined yet: no more than there may be invitations."""
+        """The tokens of participants that were invited in this run and have not joined yet."""
 
     def without_token(self, decision: Decision) -> Invited | None:
-        """Make the tokens that the inviter must be told, before an invitation is a fact or is told again. Returns the
-        first invitation whose token could not be stored."""
+        """Make the tokens of the invitations in a decision, before these are recorded or acknowledged again. Returns
+        the first invitation whose token could not be stored."""
         invited = [record for record in decision.written if isinstance(record, Invited)]
         if decision.repetition is not None:
             invited += [
@@ -61,8 +61,8 @@ class Invitations:
         self._tokens.pop(participant, None)
 
     def answer(self, record: Invited) -> dict[str, Any]:
-        """What the inviter is told. It holds the token, unless the invited participant has joined already: it must
-        reach nobody else, no log and no record."""
+        """The answer to the inviter. It holds the token, unless the invited participant has joined, so it must reach
+        nobody else, no log and no record."""
         answer = {"status": "created", "participant_id": record.participant}
         if (token := self._tokens.get(record.participant)) is not None:
             answer["token"] = token

@@ -46,8 +46,8 @@ class JoinRequest(msgspec.Struct, frozen=True):
 
 
 def parse_join(message: bytes) -> JoinRequest | None:
-    """The join that a message is, or None where it is something else. A join of the wrong shape is
-    refused. ``capabilities`` that a client claims are ignored."""
+    """Parse a join. Returns None if the message is something else, and raises :class:`ValidationFailed` if a join is
+    malformed. ``capabilities`` that a client claims are ignored."""
     try:
         decoded = msgspec.json.decode(message)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -93,7 +93,7 @@ def _resume(value: Any) -> Position | None:
 
 
 def _text(fields: dict[str, Any], *keys: str) -> str | None:
-    """The first of several spellings. The value is never quoted: it may be a token."""
+    """The value of the first of several spellings of a key. Errors never quote it, because it may be a token."""
     for key in keys:
         value = fields.get(key)
         if value is not None:

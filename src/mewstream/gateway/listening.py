@@ -137,7 +137,8 @@ async def listen(host: str, port: int) -> Listening:
         )
         for family, _, _, _, address in dict.fromkeys(found):
             if family in (socket.AF_INET, socket.AF_INET6):
-                sockets.append(_bound(family, address))
+                sockets.append(socket.create_server(address, family=family, backlog=BACKLOG))
+                sockets[-1].setblocking(False)
         if not sockets:
             raise OSError(errno.EADDRNOTAVAIL, "the name has no address")
         return Listening(sockets)
@@ -150,18 +151,3 @@ async def listen(host: str, port: int) -> Listening:
                 f"cannot listen on {where}: the port is taken; stop the other program or use --port"
             ) from None
         raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from None
-
-
-def _bound(family: int, address: Any) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
-        listening.setblocking(False)
-    except BaseException:
-        listening.close()
-        raise
-    return listening

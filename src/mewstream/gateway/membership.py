@@ -1,4 +1,4 @@
-"""Who is connected to a space, and which connections get a message.
+"""The members of a space: its connected participants, and the audiences of messages.
 
 A participant has at most one connection: a second one replaces the first.
 """
@@ -21,9 +21,9 @@ class Member(Endpoint, Protocol):
     """The seq of its join."""
     transport_name: str
     is_listening: bool
-    """False where whatever is sent to it would be lost."""
+    """False if everything that is sent to it would be lost."""
     is_reconnect: bool
-    """It comes back with a position, so that the connection it replaces was its own."""
+    """It has joined with a position, so that the connection it replaces was an earlier one of the same client."""
 
     def ask_for_positions(self) -> None: ...
 
@@ -60,7 +60,7 @@ class Membership:
         return self._members.get(member.participant) is member
 
     def add(self, member: Member) -> Member | None:
-        """Let a connection in. Returns the one of the same participant that it replaces."""
+        """Add a connection. Returns the one of the same participant that it replaces."""
         replaced = self._members.get(member.participant)
         self._members[member.participant] = member
         if replaced is not None:
@@ -75,14 +75,14 @@ class Membership:
         self.refresh()
 
     def refresh(self) -> None:
-        """Make the audience of everyone anew, for instance because a member now asks for positions."""
+        """Rebuild the audience of everyone, for instance because a member now asks for positions."""
         self.everyone = self._listening()
 
     def everyone_but(self, member: Member) -> Audience:
         return self._listening(but=member)
 
     def readers_of(self, stream: Stream) -> Audience:
-        """Those who get the frames of a stream now."""
+        """The connections that get the frames of a stream."""
         if stream.readers is None:
             return self.everyone
         known = self._readers.get(stream.id)
@@ -95,7 +95,7 @@ class Membership:
         return audience
 
     def forget_stream(self, stream_id: str) -> None:
-        """A stream has ended."""
+        """Drop the readers of a stream that has ended."""
         self._readers.pop(stream_id, None)
 
     def _listening(self, but: Member | None = None) -> Audience:

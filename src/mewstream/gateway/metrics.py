@@ -41,7 +41,7 @@ class Metrics:
         self.unsent = self._gauge("unsent_bytes", "Bytes waiting for connections that are behind", [])
 
     def history_read(self, size: int) -> None:
-        """A batch of the journal was read for somebody; called in any thread."""
+        """Count a batch of the journal that was read for a participant. Any thread may call this."""
         self._history_batches.inc()
         self._history_bytes.inc(size)
 
@@ -52,7 +52,7 @@ class Metrics:
         return Gauge(f"mewstream_{name}", text, labels, registry=self.registry)
 
     def watch_http(self, *, connections: Callable[[], float], unsent: Callable[[], float]) -> None:
-        """They are asked for when the metrics are."""
+        """Set the functions that return these values when the metrics are requested."""
         self.http_connections.set_function(connections)
         self.http_unsent.set_function(unsent)
 
@@ -64,8 +64,8 @@ class Metrics:
 
 
 class SpaceMetrics:
-    """The metrics of one space. Frames are counted in plain integers and handed over when asked:
-    the hot path pays for two additions."""
+    """The metrics of one space. Frames are counted in plain integers, which are cheap, and are added to the metrics
+    when these are requested."""
 
     def __init__(self, metrics: Metrics, space: str) -> None:
         self._metrics = metrics
@@ -73,7 +73,7 @@ class SpaceMetrics:
         self._frames = self._frame_bytes = self._deliveries = 0
 
     def accepted_frames(self, count: int, size: int, recipients: int) -> None:
-        """``size`` is that of all their data; ``recipients`` those of each."""
+        """``size`` is the size of all their data, ``recipients`` the number of recipients of each."""
         self._frames += count
         self._frame_bytes += size
         self._deliveries += count * recipients
@@ -91,7 +91,7 @@ class SpaceMetrics:
         self._metrics.connected.labels(self._space).set(count)
 
     def publish(self, streams: int, *, ahead: float) -> None:
-        """Hand the counted frames over."""
+        """Add the counted frames to the metrics."""
         self._metrics.clock_ahead.labels(self._space).set(ahead)
         self._metrics.streams.labels(self._space).set(streams)
         self._metrics.frames.labels(self._space).inc(self._frames)

@@ -1,8 +1,8 @@
-"""The sending side of one WebSocket: written through while the peer keeps up, bounded when not.
+"""The sending side of one WebSocket: written at once while the peer keeps up, queued within bounds if it does not.
 
-A connection that falls behind leaves the shared buffers for a queue of its own. At the soft mark
-reading from the writers that feed it pauses, for a bounded time. At the hard mark its frames follow
-the policy of their stream; a control message that finds no room closes the connection.
+A connection that falls behind has a queue of its own. At the soft limit of that queue, reading from the writers whose
+frames are in it pauses for a bounded time. At the hard limit, frames follow the policy of their stream, and a control
+message that finds no room closes the connection.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from mewstream.gateway.membership import Member
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.policy import Delivery
 
-#: How long a peer may take to answer a close, or to take what was sent before it.
+#: Seconds that a peer has to answer a close, and to read what was sent before it.
 CLOSE_TIMEOUT = 2.0
-#: For every second that passes, a slow peer may hold up its writers for a tenth of a second more.
+#: Seconds for which a slow peer may hold up its writers, for each second that passes.
 PAUSE_CREDIT_RATE = 0.1
-#: How many times longer a peer may hold up its writers while many others do so too.
+#: How many times longer a peer may hold up its writers while many others are slow too.
 COMMON_PATIENCE = 20
 _CHUNK = 64 << 10
 #: Unsent bytes up to which a connection that was replaced, or closed by its peer, still gets them and a close. With
@@ -56,7 +56,7 @@ class Ending(Enum):
 
 
 class Outbound:
-    """What is on its way to one peer. Nothing here grows beyond the limits of ``Delivery``."""
+    """The messages for one peer that were not sent yet, within the limits of ``Delivery``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ws: WSTransport, delivery: Delivery) -> None:
         transport = ws.underlying_transport
@@ -77,7 +77,7 @@ class Outbound:
         self._behind = False
         self._owed_pong: bytes | None = None
         self._queue: deque[list[Parcel]] = deque()
-        """Each entry is a list of one parcel, which is empty once that was dropped."""
+        """Each entry is a list of one parcel, which becomes empty when the parcel is dropped."""
         self._droppable: deque[list[Parcel]] = deque()
         self._queued_bytes = 0
         self._dead = 0
@@ -87,7 +87,7 @@ class Outbound:
         self._holding: asyncio.TimerHandle | None = None
         self._hold_started = 0.0
         self._is_stalled = False
-        """It took nothing for as long as it held up its writers. It may not hold them up again until it does."""
+        """The peer read nothing while it held up its writers. It may not hold them up again until it reads."""
         self._pause_credit = delivery.writer_pause
         self._credit_at = loop.time()
         transport.set_write_buffer_limits(high=delivery.write_buffer_bytes)
@@ -110,7 +110,7 @@ class Outbound:
         return self.ending is None and not self._ws.is_close_frame_sent
 
     def use(self, delivery: Delivery) -> None:
-        """Take the settings of the space that the peer has joined."""
+        """Apply the settings of the space that the peer joins."""
         self._delivery = delivery
         self._pause_credit = delivery.writer_pause
         self._transport.set_write_buffer_limits(high=delivery.write_buffer_bytes)
@@ -140,14 +140,14 @@ class Outbound:
             self._transport.write(wsframes.control(wsframes.OP_PING))
 
     def pong(self, payload: bytes) -> None:
-        """Answer a ping. While the peer is behind only the last one is answered, or pongs would pile up."""
+        """Answer a ping. While the peer is behind, only the last ping is answered, or pongs would accumulate."""
         if self._behind:
             self._owed_pong = payload
         elif self._may_write():
             self._transport.write(wsframes.control(wsframes.OP_PONG, payload))
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
-        """Close the connection with a reason. What was written before is still sent, if the peer reads."""
+        """Close the connection. What was written before is still sent, if the peer reads it."""
         if self.ending is not None:
             return
         self.ending = Ending.CLOSED
@@ -164,7 +164,7 @@ class Outbound:
             self._end(code, "", may_abort=True)
 
     def lost(self) -> None:
-        """The connection is lost: what waits for it is dropped."""
+        """Drop everything that is queued, because the connection is lost."""
         self.ending = self.ending or Ending.LOST
         for entry in self._droppable:
             self._count_drop(entry[0])
@@ -174,7 +174,7 @@ class Outbound:
         self._release()
 
     def give_up(self) -> None:
-        """Write nothing more, and cut the connection off if the peer does not close it."""
+        """Write nothing more, and abort the connection if the peer does not close it."""
         self.lost()
         self._loop.call_later(CLOSE_TIMEOUT, self._transport.abort)
 
@@ -265,7 +265,7 @@ class Outbound:
             self._hold()
 
     def _make_room(self, parcel: Parcel) -> bool:
-        """Apply the policy. True where the parcel may be queued now."""
+        """Apply the slow-reader policy. Returns whether the parcel may be queued now."""
         if parcel.stream is not None and parcel.on_slow == "disconnect":
             self._count_drop(parcel)
             self.close(CloseReason.SLOW_CONSUMER)
@@ -304,7 +304,7 @@ class Outbound:
         self.drops[parcel.stream] = Drop(count, first, last, parcel.on_slow)
 
     def _compact(self) -> None:
-        """Dropped entries leave empty places: never more of them than there are others."""
+        """Remove the empty entries of dropped parcels when there are many of them."""
         if self._dead > 1024 and self._dead > len(self._queue) // 2:
             self._queue = deque(entry for entry in self._queue if entry)
             self._dead = 0

@@ -1,4 +1,4 @@
-"""A participant without a socket: what it would receive is appended to a file, line by line."""
+"""A participant without a connection, whose messages are appended to a file, one per line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ log = logging.getLogger("mewstream.gateway")
 
 
 class OutputLog:
-    """A member whose endpoint is a file, or nothing where it has none. The file is opened for each
-    batch, so that it may be truncated, rotated or removed from outside at any time."""
+    """A member whose messages go to a file, or nowhere if it has none. The file is opened for each batch, so that other
+    programs may truncate, rotate or remove it at any time."""
 
     transport_name = "output_log"
     positions = False

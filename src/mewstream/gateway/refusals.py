@@ -1,7 +1,7 @@
 """Refusals of a space: recorded like everything else, or only counted and answered.
 
-A refusal is only counted where its sender causes too many (:mod:`.refusal_flood`), and while the journal cannot be
-written. Those are recorded later, as a sum.
+Refusals are only counted if their sender causes too many (:mod:`.refusal_flood`), and while the journal cannot be
+written. They are recorded later, as a sum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def cannot_record() -> JournalUnavailable:
 
 
 class Refusals:
-    """``record`` puts a sum of counted refusals into the log; it returns False where that is impossible now."""
+    """The refusals of one space. ``record`` records a sum of them, or returns False if that is impossible now."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Refusals:
         self._numbers = itertools.count(1)
 
     def admit(self, decision: Decision) -> Decision:
-        """Count the refusal in a decision. The decision that is returned is not to be recorded where its refusal came
-        in a flood: then its sender has been answered, if at all, and nothing else is left to do."""
+        """Count the refusal in a decision, if there is one. If it is part of a flood, the returned decision is not to
+        be recorded, its sender was answered if necessary, and nothing else is left to do."""
         last = decision.written[-1] if decision.written else None
         if not isinstance(last, Refused):
             return decision
@@ -68,7 +68,7 @@ class Refusals:
         return Decision(decision.written, is_recorded=False, undecided=decision.undecided)
 
     def unavailable(self, command: commands.Command, now: int) -> Decision:
-        """Refuse a command because the journal cannot be written. What does not come from a participant is left."""
+        """Refuse a command of a participant because the journal cannot be written. Others are dropped silently."""
         undecided: Sequence[bytes] = ()
         version = None
         match command:
@@ -96,8 +96,8 @@ class Refusals:
         return Refused(self._state.seq, ts, None, sender=sender, kind=kind, id=id, **flaw.fields)
 
     def _rights_version(self, refused: Refused) -> int | None:
-        """The version of the rights on the stream that a refused frame was for, 0 where there is no such stream. None
-        for anything but a frame for a stream: that is always answered."""
+        """The version of the rights on the stream of a refused frame, or 0 if there is no such stream. None for any
+        other message, which is always answered."""
         if refused.kind != "frame" or refused.stream_id is None:
             return None
         stream = self._state.find_stream(refused.stream_id)

@@ -3,9 +3,9 @@
 It serves two requests. A client that joins with ``resume`` gets its backlog: every message it has missed, in order and
 exactly once, or a clear answer why not. A client that polls over HTTP gets pages of messages.
 
-A position is (epoch, seq). It is valid as long as the log knows that run of the gateway and still has that seq and
-everything after it. A run that was killed may have sent a few frames that it had not written: a client that has seen
-those is told that they did not survive.
+A position is (epoch, seq). It is valid as long as the log knows that run of the gateway and still has everything after
+that seq. A run that was killed may have sent a few frames that it had not written. A client that has seen those cannot
+resume.
 
 The newest records are in memory. Older ones are read, filtered and rendered in threads (:mod:`.replay_threads`),
 because that takes a while and concerns one participant only.
@@ -34,18 +34,18 @@ from mewstream.protocol.state import SpaceState
 
 log = logging.getLogger("mewstream.gateway")
 
-#: A participant that may see few of the records gets this many looked at for each message it asks for.
+#: Records that are read for each message that a participant asks for, because it may not see all of them.
 _RECORDS_PER_MESSAGE = 4
-#: Bytes of records that one page over HTTP looks at, and bytes of messages that it holds: clients ask for the next.
+#: Bytes of records that are read for one page over HTTP, and bytes of messages that it may hold.
 MAX_PAGE_BYTES = 4 << 20
-#: Replayed messages that are handed to the fan-out as one, so that many small ones cost little.
+#: Replayed messages that are handed to the fan-out together, so that many small ones cost little.
 CHUNK_MESSAGES = 256
 #: The reason that no client ever sees.
 _CLOSED = "the connection is closed"
 
 
 class ResumeRefused(Exception):
-    """Why there is no replay: the client must start from its welcome alone."""
+    """There is no replay, for this reason. The client has to start from its welcome alone."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -53,7 +53,7 @@ class ResumeRefused(Exception):
 
 
 class Replayed(NamedTuple):
-    """One message again, in the form for clients that asked for positions."""
+    """A message that is sent again, in the form for clients that asked for positions."""
 
     seq: int
     opcode: int
@@ -61,7 +61,7 @@ class Replayed(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What a participant has missed after one position up to another; everything later is still in memory."""
+    """What a participant has missed between two positions. Everything later is still in memory."""
 
     after: int
     upto: int
@@ -69,8 +69,8 @@ class Backlog(NamedTuple):
 
 
 class Viewer:
-    """A participant for whom records are filtered. Consecutive frames mostly have the same reader set, which may be
-    large: it is searched once."""
+    """Filters records for one participant. Consecutive frames mostly have the same reader set, which may be large, so
+    it is searched once for all of them."""
 
     def __init__(self, participant: str) -> None:
         self.participant = participant
@@ -103,7 +103,7 @@ class Epochs:
 
 
 def resume_after(state: SpaceState, participant: str, resume: Position) -> int:
-    """The seq after which a participant has missed everything. Raises :class:`ResumeRefused`."""
+    """The seq after which a participant has missed messages. Raises :class:`ResumeRefused`."""
     if resume.epoch not in state.epochs:
         raise ResumeRefused("the position is of another journal, or of a run that is forgotten")
     end = min((first - 1 for first in state.epochs.values() if first > state.epochs[resume.epoch]), default=state.seq)
@@ -119,7 +119,7 @@ def resume_after(state: SpaceState, participant: str, resume: Position) -> int:
 
 
 def replay_record(space: str, epochs: Epochs, record: Record, viewer: Viewer) -> Replayed | None:
-    """The message of a record for a participant; None where it has none, or none for that participant."""
+    """The message of a record for a participant, or None if it has none for that participant."""
     if not viewer.sees(record):
         return None
     if isinstance(record, Frame) and record.kind == "frame":
@@ -172,7 +172,7 @@ class Replay:
         except PositionGone as gone:
             return ResumeRefused(f"the position is too old: {gone}")
         except (JournalError, OSError) as flaw:
-            # Where files are is the operator's business and nobody else's.
+            # The error may name files, which only the operator should see.
             log.error("the backlog of %s in %s cannot be read: %s", participant, self._space, flaw)
             return ResumeRefused("the journal could not be read")
 
@@ -202,7 +202,7 @@ class Replay:
         return Backlog(after, upto, messages)
 
     def complete(self, participant: str, backlog: Backlog) -> list[Replayed] | ResumeRefused:
-        """All the messages of a backlog, with those that came since it was read. It ends at the current seq."""
+        """All messages of a backlog, with those since it was read. They end at the current seq."""
         if not self._recent.reaches(backlog.upto):
             return ResumeRefused("the log moved on too fast to be read")
         viewer, epochs = Viewer(participant), Epochs(self._state)
@@ -221,8 +221,8 @@ class Replay:
     async def messages_since(
         self, participant: str, after: int, limit: int, *, from_memory: bool
     ) -> tuple[list[bytes], int]:
-        """A page of messages, and the position where it ends. ``after`` 0 asks for everything since the participant's
-        first join that there still is. Nothing from before that join is ever shown."""
+        """A page of messages, and the position at its end. ``after`` 0 means everything that is left since the first
+        join of the participant. Nothing from before that join is ever shown."""
         state = self._state
         begin = max(after, state.first_joins.get(participant, state.seq))
         most = _RECORDS_PER_MESSAGE * limit
@@ -283,7 +283,7 @@ class Replay:
 
 
 def _or_else(entries: Iterator[Entry], others: Iterator[Entry]) -> Iterator[Entry]:
-    """The others, where the first of these was pruned."""
+    """``entries``, or the others if the first of these was pruned."""
     try:
         yield from entries
     except PositionGone:

@@ -30,9 +30,9 @@ log = logging.getLogger("mewstream.gateway")
 
 #: How long a drain waits for requests whose bodies do not come.
 HTTP_SHUTDOWN_TIMEOUT = 1.0
-#: Messages make many short-lived objects and no cycles: the collector has little to find.
+#: Messages make many short-lived objects and no reference cycles, so garbage collections may be rare.
 GC_THRESHOLDS = (20_000, 20, 20)
-#: SIGHUP is what a terminal that goes away sends: a gateway that was started from it goes in order.
+#: A terminal that is closed sends SIGHUP to the gateway that was started from it.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -48,7 +48,7 @@ async def serve(
     scheme = "https" if tls else "http"
     stop = stop or asyncio.Event()
     for number in STOP_SIGNALS:
-        with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: whoever embeds us stops us
+        with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: the embedding program stops it
             loop.add_signal_handler(number, stop.set)
 
     most, most_per_address = connection_limits(config, raise_descriptor_limit())
@@ -72,7 +72,7 @@ async def serve(
     listening.start(connections, front.connection, tls=tls, handshake_timeout=config.head_timeout, spawn=gateway.spawn)
     for name in config.unused:
         log.warning("%s is accepted and not used: it concerns the reference's process manager", name)
-    gc.freeze()  # what is there now stays: the collector need not look at it again
+    gc.freeze()  # what exists now stays, and need not be scanned again
     gc.set_threshold(*GC_THRESHOLDS)
     announce(f"mewstream listening on {scheme}://{host}:{port}")
     try:
@@ -86,7 +86,8 @@ async def serve(
 
 
 def _reachable(host: str) -> str:
-    """A wildcard is nothing to connect to: gateway.public_url says better, the machine's name is a guess."""
+    """A host that clients can connect to. For a wildcard the machine's name is a guess; gateway.public_url is
+    better."""
     return socket.gethostname() if host in ("0.0.0.0", "[::]") else host  # noqa: S104
 
 

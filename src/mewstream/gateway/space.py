@@ -6,10 +6,10 @@ steps. The parts of a space have modules of their own:
 
 | module | what it is for |
 |---|---|
-| :mod:`.membership` | who is connected, and which connections get a message |
-| :mod:`.broadcast` | the messages of records, to those whom they are for |
-| :mod:`.replay` | messages again, for those who resume or poll |
-| :mod:`.refusals` | refusals: recorded, or counted where there are many |
+| :mod:`.membership` | the connected participants, and the audiences of messages |
+| :mod:`.broadcast` | the messages of records |
+| :mod:`.replay` | earlier messages, for participants that resume or poll |
+| :mod:`.refusals` | refusals, recorded one by one or counted |
 | :mod:`.invitations` | tokens of invited participants, and answers to inviters |
 | :mod:`.deadlines` | the timer |
 | :mod:`.back_pressure` | writers that wait for slow readers |
@@ -82,7 +82,7 @@ FEW_FRAMES = 32
 
 
 class Newcomer(NamedTuple):
-    """A connection that joins, and what it has missed where it asked to resume."""
+    """A connection that joins, and its backlog if it asked to resume."""
 
     member: Member
     backlog: Backlog | ResumeRefused | None = None
@@ -245,12 +245,12 @@ class Space:
         if member is None:
             return
         if isinstance(record, Invited):
-            self.broadcast.send_secret(member, self.invitations.acknowledgement(record), record.seq)
+            self.broadcast.send(member, self.invitations.acknowledgement(record), record.seq, is_secret=True)
         elif record.count > record.told:
             self.broadcast.send(member, self.invitations.refusal(record), record.seq)
 
     def _answer_again(self, repetition: Repetition) -> None:
-        """An envelope id came a second time: only its sender is answered, as it was the first time."""
+        """Answer an envelope whose id was used before, as it was answered the first time. Only its sender is told."""
         member = self.members.get(repetition.sender)
         if member is None:
             return
@@ -280,8 +280,8 @@ class Space:
             self._commit(decide(self.state, now, commands.Tick()).written)
 
     def follow_clock(self, *, while_failing: bool = False) -> None:
-        """Record that the clock of the machine was set, where it was. Nothing falls due for that reason alone. While
-        the journal fails this waits, unless something else is about to happen at the new time."""
+        """Record a jump of the machine's clock, if there was one. Nothing falls due for that reason alone. While the
+        journal fails this waits, unless something else is about to happen at the new time."""
         if self._recorder.failing and not while_failing:
             return
         jump = self.clock.check()
@@ -317,7 +317,8 @@ class Space:
         return Decision([], is_recorded=False)
 
     def _answer_question(self, sender: str, envelope: Envelope) -> None:
-        """The answer goes to the asker alone, in order with its other messages: it describes the state at this seq."""
+        """Send the answer to its sender alone. It describes the state at the current seq, so it keeps its place among
+        the other messages."""
         member = self.members.get(sender)
         if member is None or self._by_http:
             raise InvalidRequest(f"{envelope.kind} is for sockets: HTTP has GET /streams and GET /participants")
@@ -362,11 +363,11 @@ class Space:
         return True
 
     def report_drops(self, participant: str, drops: dict[str, Drop]) -> None:
-        """Frames that a slow reader did not get: a record, a metric, and a notice to that reader."""
+        """Record and count the frames that a slow reader did not get, and notify that reader."""
         if self._recorder.failing:
             return  # they stay counted, and are reported when the journal is back
         counted = dict(drops)
-        drops.clear()  # more may be dropped while these are told
+        drops.clear()  # more may be dropped while these are reported
         for stream_id, drop in counted.items():
             self.metrics.dropped(drop.count)
             self.handle(
@@ -397,9 +398,9 @@ class Space:
         return Throttle(self._loop, reading, self.config.limits, caused=self._caused_rates.of(participant))
 
     def join(self, member: Member, backlog: Backlog | ResumeRefused | None = None) -> JoinRefused | None:
-        """Let a connection in. The first thing it gets is its welcome, then its backlog.
+        """Make a connection a member. It first gets its welcome, and then its backlog.
 
-        Returns why it was not let in, or None."""
+        Returns the reason if it was refused."""
         command = commands.Join(member.participant, member.transport_name, member.is_reconnect)
         decision = self.handle(command, Newcomer(member, backlog))
         if not decision.written:
@@ -435,7 +436,7 @@ class Space:
                 self.broadcast.replay(member, messages)
 
     def change_positions(self, newcomer: Newcomer) -> None:
-        """A member asks for positions after it was let in. A new welcome says from where they count."""
+        """Give positions to a member that asks for them after it has joined. A new welcome says where they begin."""
         member = newcomer.member
 
         def change() -> None:
@@ -448,8 +449,8 @@ class Space:
         self.outbox.then(change)
 
     def leave(self, member: Member, *, heir: Member | None = None) -> None:
-        """A connection is gone. One that was replaced takes nothing with it. Where there is an heir, the participant
-        stays, connected by that."""
+        """Remove a connection that is lost, unless it was replaced. If there is an ``heir``, the participant stays, and
+        is connected by that."""
         if self.members.is_current(member):
             self.refusals.floods.finish(member.participant)
             self._remove(member)
@@ -457,7 +458,7 @@ class Space:
                 self.handle(commands.Disconnect(member.participant, member.session))
 
     def suspend(self, member: Member, reason: str) -> None:
-        """The gateway goes away: the participant keeps its rights for a while."""
+        """Remove a connection because the gateway stops. The participant keeps its rights for a while."""
         if self.members.is_current(member):
             self.refusals.floods.finish(member.participant)
             self._remove(member)
@@ -472,26 +473,19 @@ class Space:
     # -- waiting ----------------------------------------------------------------------------------
 
     async def committed(self) -> bool:
-        """Wait until everything so far is as durable as was asked for. Returns False where the journal cannot be
-        written, and nobody knows when it can."""
-        done: asyncio.Future[None] = self._loop.create_future()
-
-        def committed() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        self._recorder.commit(self.id, committed)
-        if done.done():
-            return True
+        """Wait until everything so far is as durable as the settings demand. Returns False if the journal cannot be
+        written."""
+        done = asyncio.Event()
+        self._recorder.commit(self.id, done.set)
         try:
-            await asyncio.wait_for(done, COMMIT_TIMEOUT)
+            await asyncio.wait_for(done.wait(), COMMIT_TIMEOUT)
         except TimeoutError:
             return False
         return True
 
     async def messages_since(self, participant: str, after: int, limit: int) -> tuple[list[bytes], int]:
-        """A page of the messages that a participant would have received since a position, and where it ends. What is
-        not recorded yet is not shown."""
+        """A page of the messages that a participant would have received since a position, and the position at its end.
+        Messages that are not recorded yet are not shown."""
         is_recorded = not self._recorder.failing and await self.committed()
         return await self.replay.messages_since(participant, after, limit, from_memory=is_recorded)
 
@@ -503,5 +497,5 @@ class Space:
 
 
 def _out_of_order(state: SpaceState, record: Record | FrameBlock) -> RuntimeError:
-    """Something happened between deciding and recording: better no record than two with one number."""
+    """The error for a record whose number is taken, which must not be recorded."""
     return RuntimeError(f"seq {record.seq} cannot follow {state.seq}")

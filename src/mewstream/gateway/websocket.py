@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mewstream.gateway")
 
-#: Before a peer has joined it may send a join and nothing else, which is small.
+#: Bytes that a peer may send before it has joined. A join is small.
 STRANGER_MESSAGE_BYTES = 64 << 10
 
 _KINDS = {frames.TEXT: WSMsgType.TEXT, frames.BINARY: WSMsgType.BINARY}
@@ -47,13 +47,13 @@ class ConnectionState(IntEnum):
     """How far a connection has come. It may skip a state, and never goes back."""
 
     NEW = auto()
-    """Nobody knows yet who it is: only a join is understood."""
+    """It is not identified, and may only join."""
     JOINING = auto()
-    """It is identified, and its backlog is being read. What it sends meanwhile waits."""
+    """It is identified, and its backlog is being read. Messages that it sends meanwhile wait."""
     JOINED = auto()
     """It is a member of its space."""
     CLOSING = auto()
-    """One side has decided to close it. Nothing more is heard from the peer; what was decided before is still sent."""
+    """One side has decided to close it. What the peer sends is ignored; what was decided before is still sent."""
     GONE = auto()
     """It is lost."""
 
@@ -67,14 +67,14 @@ class WebSocketMember(WSListener):
     transport_name = "websocket"
     is_listening = True
     push: Callable[[bytes, Sequence[Parcel]], None]
-    """That of ``outbound``: one call less for every delivery."""
+    """The method of ``outbound``, which saves a call for every delivery."""
 
     def __init__(self, gateway: Gateway, *, space: str | None, token: str | None, join_follows: bool = False) -> None:
         self._gateway = gateway
         self._named_space = space
-        """From the URL; a join message may name it instead."""
+        """The space in the URL. A join message may name it instead."""
         self._token = token
-        """From a header or a subprotocol; it is forgotten when the peer is identified."""
+        """The token from a header or a subprotocol. It is forgotten when the peer is identified."""
         self._join_follows = join_follows
         self.state = ConnectionState.NEW
         self.space: Space | None = None
@@ -82,20 +82,20 @@ class WebSocketMember(WSListener):
         self.session = 0
         self.is_reconnect = False
         self.heard = False
-        """A frame has come since the connection was last read."""
+        """Whether a frame has arrived since this was last reset."""
         self.heard_at = gateway.loop.time()
         self._early: list[tuple[int, bytes]] = []
-        """Messages that came while it was joining, with their opcodes."""
+        """Messages that arrived while it was joining, with their opcodes."""
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
         self._work = gateway.work
         self._backlog: deque[Callable[[], object]] = deque()
-        """Work on what was read that waits for a later turn of the event loop. Nothing more is read meanwhile, and
-        what had been read already waits behind it."""
+        """Work that waits for a later turn of the event loop. Reading pauses meanwhile, and what was already read waits
+        behind it."""
         self._is_catching_up = False
         self._recorded_ping: bytes | None = None
         self._run: list[bytes] = []
-        """Raw frames for one stream that came in one reading: they are carried out together."""
+        """Raw frames for one stream that arrived in one read, and are handled together."""
         self._run_stream = ""
         self._run_head = b""
         self._run_kind: WSMsgType | None = None
@@ -122,7 +122,7 @@ class WebSocketMember(WSListener):
             self._end(partial(self.outbound.close, reason, text))
 
     def _end(self, end: Callable[[], None]) -> None:
-        """Call ``end`` behind everything that was decided before, but do not wait for ever for a disk."""
+        """Call ``end`` after everything that was decided before, but do not wait for ever for the journal."""
         if self.space is None:
             end()
             return
@@ -170,7 +170,10 @@ class WebSocketMember(WSListener):
         self._gateway.disconnected(self)
         # Without these references there is no cycle, and the memory is free at once.
         self.outbound.on_caught_up = self.outbound.on_close = None
-        self._in_order(self._lost)
+        if self._backlog:
+            self._wait(self._lost)  # behind everything that was read before
+        else:
+            self._lost()
 
     def _lost(self) -> None:
         self._advance(ConnectionState.GONE)
@@ -212,7 +215,7 @@ class WebSocketMember(WSListener):
             self._end_run()
 
     def _take(self, kind: WSMsgType, fin: bool, has_reserved_bits: bool, payload: bytes) -> None:
-        """Carry out one WebSocket frame."""
+        """Handle one WebSocket frame."""
         if has_reserved_bits:
             flaw = ValidationFailed("a frame with reserved bits: no extension of WebSocket was agreed on")
             self._refuse_and_close(flaw, CloseReason.BAD_FRAMING)
@@ -223,7 +226,7 @@ class WebSocketMember(WSListener):
         elif kind == WSMsgType.PING:
             self._pinged(payload)
         elif kind == WSMsgType.PONG:
-            pass  # something came from the peer, and a ping asks for nothing else
+            pass  # a ping only asks whether the peer is alive
         elif kind == WSMsgType.CLOSE:
             self._closed_by_peer(payload)
         else:
@@ -231,16 +234,8 @@ class WebSocketMember(WSListener):
 
     # -- in turns with others ---------------------------------------------------------------------
 
-    def _in_order(self, action: Callable[[], None]) -> None:
-        """Do something behind everything that waits, or at once where nothing does."""
-        if self._backlog:
-            self._wait(action)
-        else:
-            action()
-
     def _in_turn(self, action: Callable[[], object]) -> None:
-        """Do something now where this turn has time for it, nothing waits, and its sender owes nothing; otherwise in a
-        later turn."""
+        """Do something now if this turn has time, nothing waits, and the rate limits allow it; otherwise later."""
         if self._is_catching_up or (
             not self._backlog and self._work.admits(self._who) and not self._throttle.seconds_owed()
         ):
@@ -249,9 +244,9 @@ class WebSocketMember(WSListener):
             self._wait(action)
 
     def _wait(self, action: Callable[[], object], *, first: bool = False) -> None:
-        """Do something in a later turn, because the time of this one is used up or other things wait. ``first``: it is
-        the rest of what was being carried out, and comes before those."""
-        self._run_kind = None  # no frame may go past what waits
+        """Do something in a later turn of the event loop. ``first``: before everything else that waits, because it is
+        the rest of what was being done."""
+        self._run_kind = None  # no frame may overtake what waits
         if first:
             self._backlog.appendleft(action)
         else:
@@ -268,7 +263,7 @@ class WebSocketMember(WSListener):
             self._work.put(self._who, self._catch_up)
 
     def _catch_up(self) -> None:
-        """Do the first of what waits, and leave the rest for the next turn."""
+        """Do the first thing that waits, and leave the rest for the next turn."""
         action = self._backlog.popleft()
         self._is_catching_up = True
         try:
@@ -284,8 +279,8 @@ class WebSocketMember(WSListener):
                 self.reading.release(self._work)
 
     def _pinged(self, payload: bytes) -> None:
-        """Answer a ping. One that asks for it is answered when everything before it is recorded. Of several that wait
-        only the last is answered, which is an answer to the others too."""
+        """Answer a ping, if it asks for that only when everything before it is recorded. Of several that wait, only the
+        last is answered, which answers the others too."""
         if self.space is None or not payload.startswith(frames.RECORDED_PING):
             self.outbound.pong(payload)
             return
@@ -301,14 +296,14 @@ class WebSocketMember(WSListener):
             self.space.outbox.when_recorded(partial(self._recorded, newer))
 
     def _closed_by_peer(self, payload: bytes) -> None:
-        """Answer the close of the peer, behind everything that was decided before it."""
+        """Answer the close of the peer, after everything that was decided before it."""
         self._advance(ConnectionState.CLOSING)
         code = int.from_bytes(payload[:2]) if payload else 1000
         self._end(partial(self.outbound.answer_close, code if _may_stand_in_a_close(code) else 1002))
         self._leave()
 
     def closed_by_parser(self, code: int) -> None:
-        """picows has sent a close by itself, because of a malformed frame or an exception of ours."""
+        """End a connection that picows has closed, because of a malformed frame or an internal error."""
         self._advance(ConnectionState.CLOSING)
         (reason,) = (each for each in CloseReason if each.value.code == code)
         self._gateway.metrics.closes.labels(reason.name.lower()).inc()
@@ -316,9 +311,9 @@ class WebSocketMember(WSListener):
         self._leave()
 
     def is_too_much(self, size: int) -> bool:
-        """Whether ``size`` bytes are too many for one message; for a peer that has not joined, for all that it sends.
-        Then the connection is closed. Up to twice the limit is read, so that a message that is a little too large can
-        be refused with an explanation."""
+        """Whether ``size`` bytes are too many for one message, or for everything that a peer sends before it has
+        joined. If so, the connection is closed. Twice the limit is read, so that a message that is a little too large
+        can be refused with an explanation."""
         if size <= 2 * self._max_bytes:
             return False
         if not self._is_ended:
@@ -378,11 +373,11 @@ class WebSocketMember(WSListener):
             self._refuse_and_close(refusal.flaw, refusal.reason)
 
     def _resume(self, space: Space, resume: Position) -> None:
-        """Read what the peer has missed, in a thread if need be, and let it in then."""
+        """Read the backlog of the peer, in a thread if necessary, and then join the space."""
         if not self.outbound.positions:
             self._enter(space, ResumeRefused("resume needs the extension positions"))
             return
-        # What is in the buffer already comes all the same: it waits, and above all it is not a second join.
+        # Messages that are in the read buffer still arrive. They wait, so that none is taken for a second join.
         self.reading.hold(resume)
         backlog = space.replay.backlog(self.participant, resume, lambda: not self._is_ended)
         self._gateway.spawn(backlog).add_done_callback(partial(self._resumed, space, resume))
@@ -404,7 +399,7 @@ class WebSocketMember(WSListener):
         self._end_run()
 
     def _join_again(self, space: Space, request: JoinRequest) -> None:
-        """A join after the header has identified the peer: it must say the same, and may ask for more."""
+        """Handle a join of a peer that its token has identified before. It must agree, and may ask for positions."""
         header_only = JoinRequest(participant=request.participant, space=request.space, token=request.token)
         try:
             self._gateway.confirm(header_only, space, self.participant)
@@ -438,7 +433,7 @@ class WebSocketMember(WSListener):
     # -- messages ---------------------------------------------------------------------------------
 
     def _fragment(self, opcode: int, fin: bool, payload: bytes) -> None:
-        self._run_kind = None  # no whole message may come before the last fragment
+        self._run_kind = None  # until the last fragment, no whole message may follow
         try:
             whole = self._assembler.add(opcode, fin, payload, self._max_bytes)
         except FragmentError as flaw:
@@ -455,7 +450,7 @@ class WebSocketMember(WSListener):
         if len(message) > self._max_bytes:
             self._refuse_and_close(self._too_large(), CloseReason.TOO_BIG)
             return
-        # Text is delivered as text, and a reader would have to fail the connection for text that is not UTF-8.
+        # Text is delivered as text, and readers would have to close their connections if it is not UTF-8.
         if opcode == frames.TEXT and not message.isascii() and not is_utf8(message):
             self._refuse_and_close(_not_text(), CloseReason.INVALID_TEXT)
             return
@@ -497,8 +492,8 @@ class WebSocketMember(WSListener):
             space.refuse(self.participant, "", flaw, message)
 
     def _begin_run(self, space: Space, opcode: int, message: bytes) -> None:
-        """The first frame for a stream. More may follow in the same reading, and all are carried out together. A
-        malformed one is refused in its turn, because a refusal takes far longer than a frame."""
+        """Begin a run with the first frame for a stream. Frames that follow in the same read are handled together with
+        it. A malformed frame is refused in turn, because a refusal takes far longer than a frame."""
         try:
             self._run_stream, start = frames.split_frame(message, max_id_bytes=space.config.limits.id_bytes)
         except PeerError as flaw:
@@ -510,7 +505,7 @@ class WebSocketMember(WSListener):
         self._run.append(message)
 
     def _end_run(self) -> None:
-        """Hand over the frames that came together."""
+        """Handle the frames that arrived together."""
         if not self._run:
             return
         messages, self._run = self._run, []

@@ -1,5 +1,5 @@
-"""Welcomes are large and mostly alike, so the description of each participant and each stream is encoded once, and
-again only when it has changed. Their size is bounded: clients fetch what does not fit page by page."""
+"""The payloads of welcomes. They are large and mostly alike, so the description of each participant and each stream is
+encoded once, and again only when it has changed. Their size is bounded: clients fetch the rest page by page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Welcomes:
         self._streams: dict[str, _Stream] = {}
 
     def payload(self, participant: str) -> dict[str, Any]:
-        """The payload of a welcome, as :meth:`SpaceState.welcome` makes it. Where that would be too large, it has the
+        """The payload of a welcome, as :meth:`SpaceState.welcome` makes it. If that would be too large, it has the
         first participants and streams, and the number of all."""
         state = self._state
         # Streams that have ended never take more room than those that are active.

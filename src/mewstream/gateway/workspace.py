@@ -1,4 +1,4 @@
-"""Where relative paths of a space.yaml start: its output logs, the logs below ``.mew``, and the token files."""
+"""The workspace of a space.yaml, which its relative paths, its logs and its token files belong to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def workspace_of(source: Path) -> Path:
-    """The directory that holds ``.mew/`` where the file is ``.mew/space.yaml``, else the directory of the file. It does
-    not depend on where a process was started, so that all see the same files."""
+    """The directory that contains ``.mew`` if the file is ``.mew/space.yaml``, otherwise the directory of the file. It
+    does not depend on where a process was started, so that all processes use the same files."""
     directory = source.absolute().parent
     return directory.parent if (directory.name, source.name) == (".mew", "space.yaml") else directory

@@ -1,10 +1,8 @@
 """``decide``: which records follow from a command, given a state and a time. It changes nothing.
 
-Rules about who is in the space are here; those about streams in :mod:`stream_rules` and
-:mod:`right_rules`, those about what flows through them in :mod:`frame_rules`, those about proposals in
-:mod:`proposal_rules`. Checks come in this
-order and the first that fails is reported: shape, stream exists, sender's right, operation valid,
-other participant present.
+The rules about participants are here, those about streams in :mod:`stream_rules` and :mod:`right_rules`, those about
+frames in :mod:`frame_rules`, and those about proposals in :mod:`proposal_rules`. Checks come in this order, and the
+first that fails is reported: shape, stream exists, sender's right, operation valid, other participant present.
 """
 
 from __future__ import annotations
@@ -72,8 +70,7 @@ LARGE_PAYLOAD = 16 << 10
 class Repetition(msgspec.Struct, frozen=True):
     """An envelope id came a second time: nothing happens, and its sender is answered as before.
 
-    ``answer.records`` are what answered it; where there are none, the envelope was relayed and
-    its sender gets its echo again.
+    ``answer.records`` are what answered it. If there are none, the envelope was relayed, and its sender gets it again.
     """
 
     sender: str
@@ -88,7 +85,7 @@ class Decision(msgspec.Struct, frozen=True):
     """In the order of the log. Raw frames are a block here."""
     repetition: Repetition | None = None
     is_recorded: bool = True
-    """False where a refusal was only counted, because there were many or because the journal cannot be written."""
+    """False if a refusal was only counted, because there were many or because the journal cannot be written."""
     undecided: Sequence[bytes] = ()
     """Frames of the command that can be judged only after ``written`` has been applied."""
 
@@ -283,7 +280,7 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _check_large(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """Refuse a large payload without decoding it where its sender could not be allowed to send it."""
+    """Refuse a large payload without decoding it if its sender cannot be allowed to send it."""
     kind, state = envelope.kind, ledger.state
     limits = state.limits
     if kind == kinds.STREAM_DATA:
@@ -473,7 +470,7 @@ def _accept_for(ledger: Ledger, sender: str, envelope: Envelope) -> tuple[Envelo
 
 
 def _pattern_list(value: Any) -> list[Any]:
-    """Check the shape alone. Patterns are compiled later, for senders that may grant at all."""
+    """Check the shape only. Patterns are compiled later, if the sender may grant anything."""
     if not isinstance(value, list) or not value or not all(isinstance(each, dict | str) for each in value):
         raise ValidationFailed("payload.capabilities must be a non-empty list of patterns", field="capabilities")
     return value

@@ -34,12 +34,12 @@ class Descriptions:
         self._listed = bytearray()
         """The descriptions of the first participants, with commas between them."""
         self._spans: dict[str, tuple[int, int]] = {}
-        """Where in there the description of each is, in the same order."""
+        """The place of each description in ``_listed``, in the same order."""
 
     def forget(self, participant: str) -> None:
         self._encoded.pop(participant, None)
         if participant in self._spans:
-            # What comes after it is listed again: nothing, where it is the newest that gets its rights as it comes.
+            # Everything after it has to be listed again. That is nothing if it has just joined.
             last = None
             while last != participant:
                 last, (start, _) = self._spans.popitem()
@@ -53,7 +53,7 @@ class Descriptions:
     def others(
         self, participant: str, present: Present, describe: Callable[[str], dict[str, Any]], *, max_bytes: int
     ) -> Others:
-        """Everyone who is present but one, or as many as there is room for."""
+        """Everyone who is present except one, or as many as fit into ``max_bytes``."""
         unlisted = len(present) - len(self._spans)
         for each in reversed(list(itertools.islice(reversed(present), unlisted))):
             if len(self._listed) > max_bytes:

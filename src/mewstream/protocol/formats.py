@@ -1,4 +1,4 @@
-"""Format descriptors: what is inside a stream, said by its creator, checked here (seed 003, decision 15).
+"""Format descriptors, by which the creator of a stream says what it contains (seed 003, decision 15).
 
 :func:`parse_formats` checks the descriptors at announce; a :class:`FormatChecker` checks content against one.
 What makes a peer's JSON Schema safe to run is in :mod:`.schemas`.
@@ -17,16 +17,16 @@ from mewstream.protocol.policy import Limits
 from mewstream.protocol.schemas import MAX_PROBLEMS, Effort, Profile, check_schema, compile_schema, measure
 from mewstream.protocol.utf8 import is_utf8
 
-#: Compiled schemas that are kept: so many, and so many bytes of JSON, each of which takes some forty when compiled.
+#: The number of compiled schemas that are kept, and their bytes of JSON, each of which takes some forty when compiled.
 _CACHED = 256
 _CACHED_BYTES = 1 << 20
-#: Small, and what takes most of the time when a schema that is not kept any more is compiled again.
+#: Profiles that are kept. They are small, and save most of the time when a schema is compiled again.
 _PROFILES = 10_000
 _NDJSON = frozenset({"x-ndjson", "ndjson", "jsonl", "x-jsonl", "jsonlines", "x-jsonlines"})
 
 
 def check_descriptors(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
-    """The shape of ``payload.formats``, but for what is in the schemas: cheap, so that it comes before rights do."""
+    """Check the shape of ``payload.formats``, but not its schemas. This is cheap, so it comes before rights."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -56,8 +56,8 @@ def check_descriptors(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
 
 
 def parse_formats(value: Any, *, limits: Limits) -> list[dict[str, Any]]:
-    """Check ``payload.formats`` and return its descriptors, with ``schema_hash`` where there is a schema. Schemas are
-    analysed and compiled here, which takes a while: for those who may open a stream.
+    """Check ``payload.formats`` and return its descriptors, with ``schema_hash`` if there is a schema. Schemas are
+    analysed and compiled, which takes a while, so rights must be checked before.
 
     All other fields are kept as they came; a ``schema_hash`` sent by the client is not. Raises
     :class:`ValidationFailed` or :class:`LimitExceeded` that name the entry.

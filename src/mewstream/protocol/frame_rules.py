@@ -71,7 +71,7 @@ def decide_frames(ledger: Ledger, sender: str, reference: str, data: Sequence[by
 
 
 class _Names(msgspec.Struct):
-    """What of a ``stream/data`` names its stream; the rest is passed over."""
+    """The fields of a ``stream/data`` payload that name its stream. The others are not decoded."""
 
     stream_id: msgspec.Raw = msgspec.Raw(b"null")
     stream: msgspec.Raw = msgspec.Raw(b"null")
@@ -83,8 +83,7 @@ _LONGEST_NAME = 4_096
 
 
 def check_large_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """The right to write comes first where the content is large, so that nothing of it is decoded in vain. What is
-    wrong with the names themselves is told afterwards, as always."""
+    """Check the right to write before a large content is decoded. The names of the stream are checked in full later."""
     found = _decode_names(envelope.payload_raw)
     names = {"stream_id": bytes(found.stream_id), "stream": bytes(found.stream)}
     if max(map(len, names.values())) > _LONGEST_NAME:
@@ -163,7 +162,7 @@ def _spent(right: WriteRight, now: int) -> str | None:
 
 
 def _revoke_spent(ledger: Ledger, stream: Stream, sender: str) -> None:
-    """The frame that was written last was the last that the right allows."""
+    """Revoke a right whose last frame was just written."""
     write_revoke(ledger, stream, sender, "max_frames", ledger.next_seq - 1)
 
 

@@ -92,7 +92,7 @@ def _is_seq(digits: bytes) -> bool:
 
 
 def as_json(stream_id: str, writer: str, data: bytes, opcode: int) -> bytes:
-    """A raw frame as one compact JSON object, for those who read lines and not sockets."""
+    """A raw frame as one compact JSON object, for output logs and HTTP."""
     described: dict[str, str] = {"kind": "frame", "stream_id": stream_id, "from": writer}
     try:
         if opcode == TEXT:

@@ -1,7 +1,7 @@
 """Which names are allowed for participants, spaces and streams.
 
-``#`` and ``|`` separate the parts of a frame, so no name may contain them (decision 24). A participant's id also stands
-in paths of files and URLs, so it has nothing that leads elsewhere there.
+``#`` and ``|`` separate the parts of a frame, so no name may contain them (decision 24). The id of a participant is
+also part of file paths and URLs, so it may not contain what has a meaning there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def byte_length(text: str) -> int:
 
 
 def flaw_in_id(text: str, *, max_bytes: int) -> str | None:
-    """What is wrong with a name, as the end of a sentence; None where nothing is."""
+    """What is wrong with a name, as the end of a sentence, or None if it is valid."""
     if not text:
         return "is empty"
     if byte_length(text) > max_bytes:
@@ -43,7 +43,7 @@ def flaw_in_participant_id(text: str, *, max_bytes: int) -> str | None:
 
 
 def invalid_characters(text: str) -> str | None:
-    """What can stand in no id of a participant, whoever claims to be it; as the end of a sentence."""
+    """Which characters make a participant id invalid, as the end of a sentence, or None if there are none."""
     for forbidden in ("/", "\\", ".."):
         if forbidden in text:
             return f"contains invalid characters: {forbidden!r} is not allowed in the id of a participant"

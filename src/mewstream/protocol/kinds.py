@@ -84,8 +84,8 @@ RESERVED = frozenset(
     }
 )
 
-#: Questions to the gateway: what a welcome tells, and whether all is recorded. Whoever is here may ask; only the asker
-#: is told.
+#: Questions to the gateway: about the content of a welcome, and whether everything before is recorded. Every participant
+#: may ask, and only it gets the answer.
 QUESTIONS = frozenset({STREAM_LIST, PARTICIPANT_LIST, STREAM_SYNC})
 
 #: What everyone may send, whatever its capabilities: answers to what others have asked or given.
@@ -107,5 +107,5 @@ WHILE_PAUSED = frozenset(
     }
 )
 
-#: What a participant may still send after it was shut down: that it knows (spec 3.9.10).
+#: What a participant may still send after it was shut down, to acknowledge it (spec 3.9.10).
 AFTER_SHUTDOWN = frozenset({CHAT_ACKNOWLEDGE, STATUS})

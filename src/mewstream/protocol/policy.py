@@ -35,13 +35,13 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     stream_metadata_values: int = 4_096
     """Values in it. Each takes far more memory than the two bytes that it may have in JSON."""
     welcome_bytes: int = 1 << 20
-    """A welcome. Of what does not fit there, clients fetch page by page."""
+    """A welcome. Clients fetch what does not fit page by page."""
     auto_grants_per_stream: int = 128
-    """Participants that a stream names to write from the start. Of each everyone is told, with the list of all."""
+    """Participants that a stream names as writers when it is opened. Each is announced, with the list of all."""
     formats_per_stream: int = 16
     schema_bytes: int = 32 << 10
     capability_list_bytes: int = 8 << 10
-    """The capabilities of one participant, as JSON: everyone is told of them."""
+    """The capabilities of one participant, as JSON. Everyone gets them."""
     capability_grants: int = 1_024
     """Runtime capability grants that a space remembers."""
     invitations: int = 10_000
@@ -53,7 +53,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     refused_excerpt_bytes: int = 256
     """How much of a refused payload is recorded."""
     resume_records: int = 10_000
-    """How much is sent again to somebody who comes back."""
+    """Records that are replayed to a participant that resumes."""
     envelopes_per_second: float = 5_000.0
     """Per connection; reading pauses above it. 0: no limit."""
     frames_per_second: float = 0.0
@@ -61,8 +61,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     bytes_per_second: float = 0.0
     """Per connection; reading pauses above it. 0: no limit."""
     caused_bytes_per_second: float = 4.0 * (1 << 20)
-    """What the gateway tells because of one's messages, beyond those: long lists of writers, welcomes after a grant.
-    Per connection; reading pauses above it. 0: no limit."""
+    """What the gateway sends because of a participant's messages, beyond these: long lists of writers, welcomes after a
+    grant. Per participant; reading pauses above it. 0: no limit."""
     joins_per_second: float = 2.0
     """Per participant, after a burst of a hundred. 0: no limit."""
 

@@ -16,7 +16,7 @@ from mewstream.protocol.stream_rules import require_capability
 
 
 def _withdraw(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """Everything that it names must be the sender's own: clients may drop whatever they find there."""
+    """All proposals that a withdrawal names must be the sender's, because clients may drop all of them."""
     named = _correlated(envelope)
     require_capability(ledger, sender, envelope)
     for id in named:
@@ -29,7 +29,7 @@ def _withdraw(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 
 def _reject(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    """Whoever has the capability may reject any proposal, and name other messages beside it."""
+    """Any proposal may be rejected with the capability, and other messages may be named beside it."""
     named = _correlated(envelope)
     require_capability(ledger, sender, envelope)
     if not any(id in ledger.state.proposals.proposers for id in named):

@@ -1,7 +1,7 @@
-"""The proposals that a space remembers: whose they are, and nothing more.
+"""The proposals that a space remembers, with the participant that made each.
 
 Only the newest are remembered, of each participant and in all. One that is forgotten can be neither withdrawn nor
-rejected, for nobody could tell whose it is.
+rejected, because its proposer is not known any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Proposals:
         return proposals
 
     def remember(self, id: str, proposer: str, *, most_of_one: int, most: int) -> None:
-        """An id is its proposer's: whoever uses it once more does not take it over."""
+        """Remember a proposal. If its id is known, it stays with its first proposer."""
         if id in self.proposers:
             return
         self._add(id, proposer)

@@ -10,6 +10,8 @@ one follows from.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,10 +38,10 @@ class SpaceStarted(Record, tag="space-started"):
 
 
 class ClockJumped(Record, tag="clock-jumped"):
-    """The clock of the machine was set by ``by`` microseconds, negative where it was set back.
+    """The clock of the machine was set by ``by`` microseconds, which is negative if it was set back.
 
-    The time of a space never runs back. Where the clock was set forward, deadlines that were given in seconds have
-    moved by ``shift``. ``ahead`` is how far the time of the space is ahead of the machine's since then."""
+    The time of a space never runs back. If the clock was set forward, deadlines that were given in seconds have moved
+    by ``shift``. ``ahead`` is how far the time of the space is ahead of the machine since then."""
 
     by: int
     shift: int = 0
@@ -135,8 +137,9 @@ class Paused(Record, tag="paused"):
 
 
 class Unpaused(Record, tag="unpaused"):
-    """A pause has ended. Where ``by`` is a participant, its own envelope (``cause_seq``) has told everyone. Where it is
-    the gateway, the pause is over and this record tells so; ``request_id`` names the envelope that asked for it."""
+    """A pause has ended. If ``by`` is a participant, its envelope (``cause_seq``) has told everyone. If it is the
+    gateway, the time of the pause is over, and this record has a message. ``request_id`` names the envelope that asked
+    for the pause."""
 
     participant: str
     by: str
@@ -186,8 +189,8 @@ class StreamStarted(Record, tag="stream-started"):
 
 
 class StreamEnded(Record, tag="stream-ended"):
-    """A stream has ended. ``how`` is closed, completed or failed. Where ``by`` is a participant, its own envelope
-    (``cause_seq``) has told everyone; where it is the gateway, this record does."""
+    """A stream has ended. ``how`` is closed, completed or failed. If ``by`` is a participant, its envelope
+    (``cause_seq``) has told everyone. If it is the gateway, this record has a message."""
 
     stream_id: str
     how: str
@@ -330,28 +333,5 @@ class FramesDropped(Record, tag="frames-dropped"):
     policy: str
 
 
-AnyRecord = (
-    SpaceStarted
-    | ClockJumped
-    | Joined
-    | Left
-    | Suspended
-    | EnvelopeAccepted
-    | Refused
-    | CapabilitiesGranted
-    | CapabilitiesRevoked
-    | Invited
-    | Paused
-    | Unpaused
-    | ShutDown
-    | StreamOpened
-    | StreamStarted
-    | StreamEnded
-    | WriteGranted
-    | WriteRevoked
-    | OwnershipTransferred
-    | ReadGranted
-    | ReadRevoked
-    | Frame
-    | FramesDropped
-)
+#: The type of any record, for decoders.
+AnyRecord: Any = functools.reduce(operator.or_, Record.__subclasses__())

@@ -1,4 +1,4 @@
-"""Who may write to a stream, read it and own it: by request, and what the gateway does by itself."""
+"""The rights to write to a stream, to read it and to own it: how participants and the gateway change them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _revoke_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
             f"{participant!r} owns {stream.id} and cannot lose the right to write: transfer ownership instead",
             stream_id=stream.id,
         )
-    # Revoking from somebody who is no writer succeeds: what was asked for holds.
+    # Revoking the right of a participant that has none succeeds, because the outcome is what was asked for.
     writers = _without(stream, participant)
     _change_right(ledger, sender, envelope, stream, WriteRevoked, participant=participant, authorized_writers=writers)
 
@@ -164,7 +164,7 @@ def _revoke_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     participant = required_id(envelope.payload, "participant_id", max_bytes=ledger.state.limits.id_bytes)
     optional_text(envelope.payload, "reason")
     stream = permitted_stream(ledger, sender, envelope)
-    # Where everyone reads, taking one out makes a set of the others who are present now.
+    # If everyone reads, a revoke makes a set of all others who are present now.
     readers = ledger.state.participants if stream.readers is None else stream.readers
     others = [reader for reader in readers if reader != participant]
     _change_right(ledger, sender, envelope, stream, ReadRevoked, participant=participant, authorized_readers=others)
@@ -218,7 +218,7 @@ def auto_grants_on_join(ledger: Ledger, participant: str) -> None:
 
 
 def revoke_on_leave(ledger: Ledger, participant: str, reason: str, cause: int) -> None:
-    """A writer that is gone loses its right, and everyone is told (decision 6)."""
+    """Revoke the rights of a writer that has left (decision 6)."""
     rights = ledger.state.rights.get(participant)
     for stream_id in rights.writes if rights is not None else ():
         stream = ledger.state.streams[stream_id]

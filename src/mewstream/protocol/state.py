@@ -27,7 +27,7 @@ from mewstream.protocol.transitions import Status
 
 #: How many rights of one participant are shown as capabilities. The writer and reader sets of streams show all.
 MAX_PROJECTIONS = 256
-#: How many of its own capabilities a participant is shown in a refusal.
+#: How many of its capabilities a participant is shown in a refusal.
 _REPEATED_PATTERNS = 16
 _REPEATED_BYTES = 2 << 10
 
@@ -85,8 +85,8 @@ class Stream(msgspec.Struct):
     version: int = 0
     """Grows with every change of rights or status, so that caches know when they are stale."""
     readers_seq: int | None = None
-    """The record that made the reader set. None where there is no set, and for a set from a snapshot of version 1 of
-    the journal, which did not say."""
+    """The record that made the reader set. None if there is no set, and for a set from a snapshot of version 1 of the
+    journal, which did not say."""
 
     def authorized_writers(self) -> list[str]:
         """The owner first, then the others in the order they were granted."""
@@ -256,7 +256,7 @@ class SpaceState:
         return listed + [{"kind": kind} for kind in itertools.islice(projected, MAX_PROJECTIONS)]
 
     def repeated_capabilities(self, participant: str) -> dict[str, Any]:
-        """The capabilities as a refusal shows them: the first ones, and their number where that is not all of them. The
+        """The capabilities as a refusal shows them: the first ones, and their number if these are not all. The
         projections of rights are left out, because there may be many and refusals are recorded."""
         listed = self.capability_list(participant)
         shown = listed[:_REPEATED_PATTERNS]
@@ -288,7 +288,7 @@ class SpaceState:
         return stream
 
     def recipients(self, stream: Stream) -> list[str]:
-        """Who gets the frames of a stream now: readers that are connected. Nothing else computes this."""
+        """The participants that get the frames of a stream now: its readers that are connected."""
         present = self.participants
         if stream.readers is None:
             return [each.id for each in present.values() if each.connected]
@@ -329,7 +329,7 @@ class SpaceState:
         }
 
     def next_deadline(self) -> int | None:
-        """The earliest time at which something falls due; None where nothing does."""
+        """The earliest time at which something falls due, or None if nothing does."""
         earliest = self.timers.earliest()
         return None if earliest is None else earliest[0]
 

@@ -42,7 +42,7 @@ MAX_NAMED_TARGETS = 16
 
 def stream_reference(payload: dict[str, Any], max_bytes: int) -> str | None:
     """The stream that a payload names: ``stream_id``, or ``stream.stream_id`` as announced streams
-    do. None where it names none. Two names that differ, or a wrong namespace, are refused."""
+    do. None if it names none. Raises :class:`ValidationFailed` if it names two different ones."""
     nested = payload.get("stream")
     named = [payload["stream_id"]] if payload.get("stream_id") is not None else []
     if nested is not None:

@@ -1,4 +1,4 @@
-"""The timers of a space: what falls due, and when. Finding the earliest takes no time, however many there are."""
+"""The timers of a space: what falls due, and when. The earliest is found in constant time."""
 
 from __future__ import annotations
 
@@ -37,12 +37,6 @@ class Timers(dict[Timer, int]):
     def _build(self) -> None:
         self._heap = [(due, timer) for timer, due in self.items()]
         heapq.heapify(self._heap)
-
-    def __copy__(self) -> Timers:
-        return Timers(self)
-
-    def __deepcopy__(self, memo: object) -> Timers:
-        return Timers(self)
 
     def __reduce__(self) -> tuple[type[Timers], tuple[dict[Timer, int]]]:
         return Timers, (dict(self),)

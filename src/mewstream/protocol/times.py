@@ -21,7 +21,7 @@ def rfc3339(micros: int) -> str:
 
 
 def parse_rfc3339(text: str) -> int | None:
-    """Microseconds for an RFC 3339 text, or None where it is none. A time zone is required."""
+    """Parse an RFC 3339 text into microseconds. Returns None if it is not valid. A time zone is required."""
     if len(text) > 40 or not _RFC3339.match(text):
         return None
     # Python takes at most six digits of a fraction.

@@ -40,7 +40,7 @@ class Transition(NamedTuple):
     emits: str
     """The kind of the message that tells of it."""
     refusal: str
-    """The code of the error for those who may not cause it; empty where only the gateway causes it."""
+    """The code of the error for participants that may not cause it; empty if only the gateway causes it."""
 
 
 FRAME = "frame"

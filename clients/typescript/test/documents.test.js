@@ -44,10 +44,10 @@ suite("programs", () => {
 });
 
 suite("docs/typescript.md", () => {
-  const text = read("docs/typescript.md");
+  const document = read("docs/typescript.md");
 
   test("names every export", () => {
-    for (const name of Object.keys(mewstream)) assert.match(text, new RegExp(`\`${name}\\b`), name);
+    for (const name of Object.keys(mewstream)) assert.match(document, new RegExp(`\`${name}\\b`), name);
   });
 
   test("names every event, option, property and method", () => {
@@ -60,9 +60,10 @@ suite("docs/typescript.md", () => {
       "frame.d.ts": /^ {4}(?:get |readonly )(\w+)\??[(:]/gm,
     };
     for (const [file, pattern] of Object.entries(documented)) {
-      const found = [...declared.get(file).matchAll(pattern)].map(([, name]) => name).filter((name) => name !== "constructor");
+      const text = declared.get(file);
+      const found = [...text.slice(Math.max(0, text.indexOf("class Frame"))).matchAll(pattern)].map(([, name]) => name).filter((name) => name !== "constructor");
       assert.ok(found.length > 5, file);
-      for (const name of new Set(found)) assert.match(text, new RegExp(`\\b${name}\\b`), `${file}: ${name}`);
+      for (const name of new Set(found)) assert.match(document, new RegExp(`\\b${name}\\b`), `${file}: ${name}`);
     }
   });
 });

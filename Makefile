@@ -4,13 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help test test-long check docs demo serve clean bench bench-journal bench-startup bench-history bench-sdk bench-pipeline bench-against
+.PHONY: help test test-long ts check docs demo serve clean bench bench-journal bench-startup bench-history bench-sdk bench-pipeline bench-against
 
 help:
 	@echo "make test       set up .venv, check the code and run all tests"
 	@echo "make serve      set up .venv and serve the example space on http://127.0.0.1:8080, its journal in ./data"
 	@echo "make demo       play a session through a real gateway, run the pipeline over it, and write demo/report.html"
 	@echo "make test-long  the long profiles: property tests and soak runs"
+	@echo "make ts         build and test the TypeScript client (needs Node 20, npm and Chromium)"
 	@echo "make docs       write the generated documents again"
 	@echo "make clean      remove .venv and all caches"
 
@@ -37,6 +38,10 @@ test: check
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long
+
+# The lock file fixes the version of the compiler, which is the only thing that is installed.
+ts: $(STAMP)
+	cd clients/typescript && npm ci --no-audit --no-fund && npm test
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/compare.py
@@ -73,5 +78,6 @@ serve: $(STAMP)
 	$(BIN)/mewstream serve --config examples/space.yaml --data data
 
 clean:
+	rm -rf clients/typescript/node_modules clients/typescript/dist
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
 import { SMALL } from "./confirmations.js";
 import type { MewError } from "./errors.js";
-import { refusal } from "./errors.js";
+import { refusal } from "./refusals.js";
 import type { Message } from "./wire.js";
 import { GATEWAY } from "./wire.js";
 

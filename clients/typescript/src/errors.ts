@@ -1,5 +1,4 @@
 import type { JsonObject } from "./wire.js";
-import { string } from "./wire.js";
 
 /** The root of every error of this package. */
 export class MewError extends Error {
@@ -171,21 +170,4 @@ export class LimitExceededError extends RefusedError {
 /** The gateway cannot record at the moment: nothing was done. */
 export class JournalUnavailableError extends RefusedError {
   static override readonly code = "journal_unavailable";
-}
-
-const BY_CODE = new Map(
-  [
-    ...[ValidationError, InvalidRequestError, CapabilityViolationError, ReservedKindError, UnauthorizedError],
-    ...[UnauthorizedStreamWriteError, StreamNotFoundError, ParticipantNotFoundError, TargetNotFoundError],
-    ...[InvalidOperationError, AlreadyExistsError, SequenceRegressionError, FormatViolationError],
-    ...[FormatRequiredError, LimitExceededError, JournalUnavailableError],
-  ].map((each) => [each.code as string, each]),
-);
-
-/** The error in the payload of a `system/error`, which may contain anything. */
-export function refusal(payload: JsonObject): RefusedError {
-  const { error, message, ...details } = payload;
-  const code = string(error) ?? "unknown";
-  const kind = BY_CODE.get(code) ?? RefusedError;
-  return new kind(string(message) || code, details, code);
 }

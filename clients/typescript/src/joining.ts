@@ -1,6 +1,7 @@
 import { ABNORMAL, CloseCode, mayReconnect, NORMAL } from "./close-codes.js";
 import type { RefusedError } from "./errors.js";
-import { ConnectError, JoinRefusedError, refusal } from "./errors.js";
+import { ConnectError, JoinRefusedError } from "./errors.js";
+import { refusal } from "./refusals.js";
 import type { WebSocketConstructor, WebSocketLike } from "./websocket.js";
 import type { Message, Position } from "./wire.js";
 import { integer, parse, string } from "./wire.js";

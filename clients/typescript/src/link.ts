@@ -291,7 +291,7 @@ export class Link implements Receiver {
 
   // -- the end ----------------------------------------------------------------------------------------
 
-  /** Sends nothing more, waits until everything sent is recorded, and leaves. */
+  /** Sends nothing more, waits until everything sent is recorded and its answers have come, and leaves. */
   async drain(): Promise<void> {
     if (this.error || this.#isDraining) {
       await this.closed;
@@ -304,7 +304,7 @@ export class Link implements Receiver {
       if (!this.#connection) {
         total.unsure = this.#unreported;
         total.report();
-      } else if (total.sent > total.confirmed) {
+      } else {
         total.unsure = 0; // an event has reported these
         await this.#sync(Date.now() + this.#requestTimeout, this.#connection);
         total.report();

@@ -1,6 +1,7 @@
 import { NORMAL } from "./close-codes.js";
 import type { ConnectionClosedError } from "./errors.js";
-import { AlreadyExistsError, refusal } from "./errors.js";
+import { AlreadyExistsError } from "./errors.js";
+import { refusal } from "./refusals.js";
 import type { Proposed, Requested, SpaceEvents } from "./events.js";
 import type { LiveMap } from "./live-map.js";
 import type { ToolHandler, ToolOptions } from "./mcp.js";

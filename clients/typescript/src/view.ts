@@ -1,4 +1,4 @@
-import { refusal } from "./errors.js";
+import { refusal } from "./refusals.js";
 import type { Ending, SpaceEvent } from "./events.js";
 import { conditionsOf } from "./events.js";
 import { LiveMap } from "./live-map.js";

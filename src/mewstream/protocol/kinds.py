@@ -84,8 +84,8 @@ RESERVED = frozenset(
     }
 )
 
-#: Questions to the gateway: about the content of a welcome, and whether everything before is recorded. Every participant
-#: may ask, and only it gets the answer.
+#: Questions to the gateway: about the content of a welcome, and whether everything before is recorded. Every
+#: participant may ask, and only it gets the answer.
 QUESTIONS = frozenset({STREAM_LIST, PARTICIPANT_LIST, STREAM_SYNC})
 
 #: What everyone may send, whatever its capabilities: answers to what others have asked or given.

@@ -211,7 +211,7 @@ class JournalRecorder(Recorder):
         self.failing = False
         self._metrics.journal_failing.set(0)
         log.warning("the journal can be written again")
-        for lane in self._lanes.values():
+        for lane in list(self._lanes.values()):
             self._call_waiting(lane)
             self._flush(lane, urgent=True)  # participants may have left meanwhile
         for action in self._recovery_actions:

@@ -89,7 +89,7 @@ def state(
 
 
 def _only(spaces: list[str], where: Path) -> str:
-    """The space that is meant where none is named."""
+    """Return the space that is meant where none is named."""
     if len(spaces) == 1:
         return spaces[0]
     if not spaces:

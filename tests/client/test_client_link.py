@@ -144,7 +144,7 @@ class Play:
 
     async def reaches(self, state: State) -> None:
         while self.link.state is not state:
-            await self.link._state_change()
+            await self.link._state_changed.wait()
 
     async def send(self, tally: Tally, data: bytes = b"x") -> None:
         await self.link.send_frame(b"#s#" + data, tally, is_text=True)

@@ -21,9 +21,8 @@ from mewstream.protocol.state import SpaceState
 class MemoryWriter:
     """Everything that is flushed is written at once, and committed when the test says so."""
 
-    epoch = "e-1"
-
-    def __init__(self, batch: int = 1000) -> None:
+    def __init__(self, batch: int = 1000, epoch: str = "e-0") -> None:
+        self.epoch = epoch
         self.waiting: list[tuple[str, Record | FrameBlock]] = []
         self.written: list[tuple[str, Record | FrameBlock]] = []
         self.committed_offset = 0
@@ -68,7 +67,7 @@ class MemoryReader:
 class MemoryJournal:
     def __init__(self, partitions: int = 1, batch: int = 1000) -> None:
         self.reader = MemoryReader()
-        self.memory = [MemoryWriter(batch) for _ in range(partitions)]
+        self.memory = [MemoryWriter(batch, f"e-{number}") for number in range(partitions)]
         self.listener: Listener
         self.is_closed = False
 
@@ -180,6 +179,23 @@ async def test_a_commit_waits_for_its_own_records_and_no_others() -> None:
     assert told == ["first", "other"]
     journal.commit(0)
     assert told == ["first", "other", "second"]
+
+
+async def test_every_partition_has_its_own_epoch() -> None:
+    recorder = recording(MemoryJournal(partitions=2))
+    assert [recorder.epoch(space) for space in ("1", "0", "1")] == ["e-1", "e-0", "e-1"]
+
+
+async def test_what_waited_may_record_in_another_partition() -> None:
+    journal = MemoryJournal(partitions=2)
+    recorder = recording(journal, flush_interval=60)
+    journal.listener.failed(OSError(errno.EIO, "broken"))
+    recorder.append("0", left(1))
+    recorder.commit("0", lambda: recorder.append("1", left(1)) and None)
+    journal.memory[0].committed_offset = 1
+    journal.listener.recovered()
+    assert journal.memory[1].end_offset == 1
+    recorder.close()
 
 
 async def test_a_commit_of_nothing_new_does_not_wait() -> None:

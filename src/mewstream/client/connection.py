@@ -62,8 +62,9 @@ class Connection(WSListener):
         self._assembler = Assembler()
         self._close: tuple[int, str] | None = None
         """The code and the reason with which the connection ends, once it is known."""
-        self._writable: asyncio.Future[None] | None = None
-        """Exists while too much is buffered; done when there is room again."""
+        self.is_full = False
+        """Too much is buffered: senders should wait."""
+        self._has_room = asyncio.Event()
 
     def joined(self, receiver: Receiver) -> None:
         """Note that we have joined. Everything that follows goes to ``receiver``."""
@@ -127,13 +128,12 @@ class Connection(WSListener):
         self._receiver.connection_lost(self, *self._close)
 
     def pause_writing(self) -> None:
-        if self._writable is None:
-            self._writable = self._loop.create_future()
+        self.is_full = True
+        self._has_room.clear()
 
     def resume_writing(self) -> None:
-        if self._writable is not None:
-            self._writable.set_result(None)
-            self._writable = None
+        self.is_full = False
+        self._has_room.set()
 
     def is_user_specific_pong(self, frame: WSFrame) -> bool:
         """Whether a pong answers a ping of picows, which is empty. Pings of the link are not."""
@@ -159,12 +159,8 @@ class Connection(WSListener):
 
     async def writable(self) -> None:
         """Wait while too much is buffered."""
-        while self._writable is not None:
-            await asyncio.shield(self._writable)
-
-    @property
-    def is_full(self) -> bool:
-        return self._writable is not None
+        while self.is_full:
+            await self._has_room.wait()
 
     # -- pausing and closing ----------------------------------------------------------------------
 

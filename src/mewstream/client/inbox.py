@@ -107,7 +107,7 @@ class Inbox:
         if self.calls.fail_largest(error, larger_than=max(largest, SMALL_BYTES)):
             return True
         if stream is not None and largest:
-            stream._refused(error)
+            stream._refusal = error
         return False
 
     def welcomed(self, welcome: Message, resumed: events.Resumed | None) -> None:
@@ -136,7 +136,7 @@ class Inbox:
             self.calls.fail(_too_large, larger_than=SMALL_BYTES)
             for stream in self.view.streams.values():
                 if stream._tally.largest:
-                    stream._refused(_too_large())
+                    stream._refusal = _too_large()
         self._knows_what_was_too_large = False
 
     def disconnected(self, reason: str) -> None:
@@ -169,7 +169,7 @@ class Inbox:
             case events.Refused(error=error):
                 refused = self.view.streams.get(untrusted.text(error.details.get("stream_id")) or "")
                 if refused is not None:
-                    refused._refused(error)
+                    refused._refusal = error
             case events.Gap(stream=id, count=count, message=notice) if id is not None and notice is not None:
                 first = untrusted.number(notice.payload.get("first_seq"))
                 self.routes.frames_dropped(id, count or 1, first or 0)

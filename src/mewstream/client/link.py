@@ -61,7 +61,8 @@ class Link:
         self._reconnect = reconnect
         self._timeout = timeout
         self._connection: Connection | None = None
-        self._state_changed: asyncio.Future[None] | None = None
+        self._state_changed = asyncio.Event()
+        """Set when the state changes, and replaced by a new one."""
         self._lost: asyncio.Future[tuple[int, str]] | None = None
         """The code and the reason with which the present connection ends."""
         self._supervisor: asyncio.Task[None] | None = None
@@ -95,14 +96,8 @@ class Link:
 
     def _enter(self, state: State) -> None:
         self.state = state
-        changed, self._state_changed = self._state_changed, None
-        if changed is not None:
-            changed.set_result(None)
-
-    async def _state_change(self) -> None:
-        if self._state_changed is None:
-            self._state_changed = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._state_changed)
+        self._state_changed.set()
+        self._state_changed = asyncio.Event()
 
     # -- sending ------------------------------------------------------------------------------------
 
@@ -116,7 +111,7 @@ class Link:
                 raise ConnectionClosed("this space is being drained: nothing more can be sent", code=NORMAL)
             connection = self._connection
             if connection is None:
-                await self._state_change()
+                await self._state_changed.wait()
             elif connection.is_full:
                 await connection.writable()
             else:
@@ -366,7 +361,7 @@ class Link:
     async def wait_closed(self) -> None:
         """Wait until the link has ended for good."""
         while self.state is not State.GONE:
-            await self._state_change()
+            await self._state_changed.wait()
 
 
 def closed_here() -> ConnectionClosed:

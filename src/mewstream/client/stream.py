@@ -365,12 +365,6 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         self._status = LIVE
         self._update(status=LIVE)
 
-    def _ended(self, how: str) -> None:
-        self._status = how
-
-    def _refused(self, refusal: PeerError) -> None:
-        self._refusal = refusal
-
 
 _ANSWERS = {
     kinds.GRANT_WRITE: kinds.WRITE_GRANTED,

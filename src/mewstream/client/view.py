@@ -189,7 +189,7 @@ class View:
     ) -> events.StreamClosed:
         stream = self.streams._remove(id)
         if stream is not None:
-            stream._ended(how)
+            stream._status = how
         return events.StreamClosed(id, how, reason, by, message=message)
 
     def _presence(self, message: Message, is_replay: bool) -> events.Event | None:
@@ -246,7 +246,7 @@ class View:
         if is_replay and id not in self._unlisted_streams:
             replayed = self._replayed.pop(id, None)
             if replayed is not None and id not in self.streams:
-                replayed._ended(how)
+                replayed._status = how
             return events.StreamClosed(id, how, reason, message.sender, message=message)
         return self._end(id, how, reason, message.sender, message)
 

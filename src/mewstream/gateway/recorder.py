@@ -17,6 +17,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from mewstream.gateway.metrics import Metrics
 from mewstream.journal.errors import JournalDisplaced
@@ -64,19 +65,17 @@ class Recorder:
         """Commit everything, and close the journal."""
 
 
+@dataclass(slots=True, eq=False)
 class _Lane:
     """One partition: when it is flushed next, and what waits for its records to be committed."""
 
-    __slots__ = ("flush_timer", "waiting", "writer")
-
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-        self.flush_timer: asyncio.TimerHandle | None = None
-        self.waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        """What to call once everything below an offset is committed, in the order of the offsets."""
+    writer: Writer
+    flush_timer: asyncio.TimerHandle | None = None
+    waiting: deque[tuple[int, Callable[[], None]]] = field(default_factory=deque)
+    """What to call once everything below an offset is committed, in the order of the offsets."""
 
 
-class _LaneOf(dict[str, _Lane]):
+class _LanesBySpace(dict[str, _Lane]):
     """The lane of each space. The spaces of one partition share a lane, which is made for the first of them."""
 
     def __init__(self, journal: Journal) -> None:
@@ -111,7 +110,7 @@ class JournalRecorder(Recorder):
         self._is_closing = False
         journal.reader.on_read = metrics.history_read
         journal.start(self, states)
-        self._lane_of = _LaneOf(journal)
+        self._lane_of = _LanesBySpace(journal)
         self._lanes = self._lane_of.lanes
 
     # -- what spaces call -------------------------------------------------------------------------
@@ -211,7 +210,7 @@ class JournalRecorder(Recorder):
         self.failing = False
         self._metrics.journal_failing.set(0)
         log.warning("the journal can be written again")
-        for lane in self._lanes.values():
+        for lane in list(self._lanes.values()):
             self._call_waiting(lane)
             self._flush(lane, urgent=True)  # participants may have left meanwhile
         for action in self._recovery_actions:

@@ -251,39 +251,11 @@ def _history_line(space: str, record: EnvelopeAccepted | Refused, transport: str
 # -- Parquet --------------------------------------------------------------------------------------
 
 
-def write_parquet(sink: BinaryIO, scanned: Iterable[Chosen]) -> int:
-    """Write all columns of the journal, one row group after the other. Returns the number of rows."""
+def write_parquet(sink: BinaryIO, scanned: Iterable[Chosen]) -> None:
+    """Write all columns of the journal, one row group after the other."""
     import pyarrow.parquet as pq  # most commands do without it
 
-    total = 0
-    with pq.ParquetWriter(_Forward(sink), SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(sink, SCHEMA, compression="zstd") as writer:
         found = (chosen.rows for chosen in scanned)
         for batches in gathered(found, most_rows=ROW_GROUP_ROWS, most_bytes=ROW_GROUP_BYTES):
-            group = pa.Table.from_batches(batches)
-            writer.write_table(group)
-            total += group.num_rows
-    return total
-
-
-class _Forward:
-    """Counts what is written to a sink that cannot tell its position, such as a pipe."""
-
-    closed = False
-
-    def __init__(self, sink: BinaryIO) -> None:
-        self._sink = sink
-        self._position = 0
-
-    def write(self, data: bytes) -> int:
-        self._sink.write(data)
-        self._position += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self._position
-
-    def flush(self) -> None:
-        self._sink.flush()
-
-    def close(self) -> None:
-        """The caller closes the sink."""
+            writer.write_table(pa.Table.from_batches(batches))

@@ -26,7 +26,7 @@ from mewstream.journal.files import Files
 from mewstream.journal.identity import IDENTITY_FILE, Identity
 from mewstream.journal.partition import Partition, displacement
 from mewstream.journal.reader import JournalReader, partition_of
-from mewstream.journal.reader_sets import SetsInForce, changes_in, sets_files
+from mewstream.journal.reader_sets import SetsInForce, changes_in
 from mewstream.journal.retention import PrunePlan
 from mewstream.journal.sealing import remove_segment
 from mewstream.journal.segments import SegmentName
@@ -309,7 +309,7 @@ class LocalJournal:
     def _remove_other_sets(self, number: int) -> None:
         """Remove the reader sets of an earlier beginning, and of a pruning that was interrupted."""
         kept = SetsInForce.file_name(self.identity.pruned.get(number, 0))
-        for file in sets_files(self.root / f"p{number}"):
+        for file in (self.root / f"p{number}").glob("readers-*.json"):
             if file.name != kept:
                 self._files.remove(file)
 

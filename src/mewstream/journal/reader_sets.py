@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -72,10 +71,6 @@ class SetsInForce(CheckedFile):
 def changes_in(rows: pa.RecordBatch) -> Iterator[Entry]:
     """Yield the records of a batch that can change a reader set."""
     return decode(rows.filter(pc.is_in(rows.column("record"), _CHANGES)))
-
-
-def sets_files(directory: Path) -> Iterable[Path]:
-    return directory.glob("readers-*.json")
 
 
 class ReaderSets:

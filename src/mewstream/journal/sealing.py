@@ -17,7 +17,6 @@ from mewstream.journal.segments import (
     BatchEntry,
     Segment,
     SegmentName,
-    encode_index,
     entry_for,
     read_batch,
     schema_of,
@@ -57,7 +56,7 @@ def write_again(
         files.close(handle)
     if name.sealed:
         files.replace(directory / name.spaces_file, spaces.encode())
-    files.replace(directory / name.index_file, encode_index(entries))
+    files.replace(directory / name.index_file, b"".join(entry.encode() for entry in entries))
 
 
 def remove_segment(files: Files, segment: Segment) -> None:

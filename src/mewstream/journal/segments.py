@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -215,7 +215,3 @@ def read_batch(
 
 def entry_for(data: bytes | memoryview, position: int, first_offset: int, rows: int, last_ts: int) -> BatchEntry:
     return BatchEntry(position, len(data), first_offset, first_offset + rows - 1, last_ts, zlib.crc32(data))
-
-
-def encode_index(entries: Iterable[BatchEntry]) -> bytes:
-    return b"".join(entry.encode() for entry in entries)

@@ -109,7 +109,10 @@ class TestQueue:
 
 @pytest.fixture
 def gateway() -> Iterator[GatewayProcess]:
-    with running_gateway(space_config("ann", "bob", gateway={"drain_seconds": 0})) as running:
+    # The clients of these tests may be slow on a busy machine, which is not what is tested.
+    delivery = {"queue_bytes": "64MiB"}
+    config = space_config("ann", "bob", gateway={"drain_seconds": 0}, mewstream={"delivery": delivery})
+    with running_gateway(config) as running:
         yield running
 
 

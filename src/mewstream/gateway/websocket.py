@@ -400,9 +400,8 @@ class WebSocketMember(WSListener):
 
     def _join_again(self, space: Space, request: JoinRequest) -> None:
         """Handle a join of a peer that its token has identified before. It must agree, and may ask for positions."""
-        header_only = JoinRequest(participant=request.participant, space=request.space, token=request.token)
         try:
-            self._gateway.confirm(header_only, space, self.participant)
+            self._gateway.confirm(request, space, self.participant)
         except JoinRefused as refusal:
             self._refuse_and_close(refusal.flaw, refusal.reason)
             return

@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 from committed import commit, new_tables, seen
 from journals import append, lively, opened
+from pyarrow import fs
 from pyspark.sql import SparkSession
 from running import PipelineProcess, assert_same, bring_up_to_date, tables_of
 from s3_server import BUCKET, SECRET, environment, s3_server, with_environment
 
+from mewstream.pipeline import storage
 from mewstream.pipeline.commits import newest_commit
 from mewstream.pipeline.erasing import erase_space
 from mewstream.pipeline.errors import WarehouseError
-from mewstream.pipeline.maintenance import FAN_IN, before_batch, compact
+from mewstream.pipeline.maintenance import COMPACT_EVERY, FAN_IN, after_batch, before_batch, compact
 from mewstream.pipeline.storage import store_at
 from mewstream.pipeline.warehouse import open_warehouse
 from mewstream.query.asking import questions
@@ -29,6 +31,8 @@ WAREHOUSE = f"s3://{BUCKET}/some/warehouse"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[str]:
+    # A process keeps its connections to a place, and this server is another than that of the test before.
+    storage._filesystem.cache_clear()
     with s3_server(tmp_path / "s3.log") as server, with_environment(environment(server)):
         yield server
 
@@ -53,6 +57,18 @@ def test_everything_but_spark(store: str) -> None:
     assert seen(WAREHOUSE, "refusals", "space") == ["s", *["space-1"] * (FAN_IN // 2)]
     batches = seen(WAREHOUSE, "commits", "batch")
     assert batches == list(range(len(batches)))
+
+
+def test_old_commits_are_forgotten(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mewstream.pipeline.maintenance.KEPT_COMMITS", 12)
+    tables = new_tables(WAREHOUSE)
+    for seq in range(4 * COMPACT_EVERY):
+        commit(tables, refusals=[{"seq": seq}])
+        after_batch(tables)
+    log = tables.store.filesystem("refusals").get_file_info(fs.FileSelector("_delta_log"))
+    versions = sorted(int(info.base_name[:20]) for info in log if info.base_name.endswith(".json"))
+    assert versions == list(range(versions[0], 4 * COMPACT_EVERY + 1)) and versions[0] > 1
+    assert seen(WAREHOUSE, "refusals", "seq") == list(range(4 * COMPACT_EVERY))
 
 
 def test_a_bucket_that_is_not_there_is_one_line(store: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import signal
 import threading
@@ -75,6 +76,10 @@ class TestProgress:
         assert [each.lag for each in seen] == [total - each.total for each in seen]
         assert all(each.records_per_second > 0 for each in seen)
         assert (result.batches, result.stopped) == (len(seen), False)
+
+    def test_the_program_ends_as_any_other(self, finished: Finished) -> None:
+        """What is frozen is not taken apart at the end, and DuckDB would tell of hundreds of leaks then."""
+        assert finished.result.batches and gc.get_freeze_count() == 0
 
     def test_the_journal_knows_how_far_it_was_read(self, finished: Finished) -> None:
         [(name, consumer)] = consumers(finished.journal / "journal").items()

@@ -59,5 +59,6 @@ def unchanged(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 @functools.cache
 def spare_the_collector() -> None:
-    """In a worker: Spark collects garbage after every task, and what is there now, mostly modules, is none."""
+    """In a worker: Spark collects garbage after every task, and what is there now, mostly modules, is none. Not in the
+    driver: what is frozen is not taken apart when the program ends, and libraries complain of that."""
     gc.freeze()

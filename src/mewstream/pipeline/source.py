@@ -175,8 +175,7 @@ class _Look:
 
 
 def read_slice(path: str, part: JournalSlice) -> Iterator[pa.RecordBatch]:
-    """The records of a part of the journal, in a worker."""
-    spare_the_collector()
+    """The records of a part of the journal."""
     journal = open_journal(path)
     if journal.identity().id != part.journal:
         raise PositionGone(
@@ -193,6 +192,7 @@ class _Reader:
         self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        spare_the_collector()
         # Spark asks for one even where there is nothing.
         if isinstance(partition, JournalSlice):
             yield from for_spark(self._wanted(batch) for batch in read_slice(self._options.path, partition))

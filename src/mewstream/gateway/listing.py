@@ -1,7 +1,7 @@
-"""Pages of streams and participants: for clients that have not joined, and for the rest of a long welcome. The answers
-to questions over a socket.
+"""Pages of streams and participants: for clients that have not joined, and for the rest of a long welcome.
 
-The entries and bytes of a page are bounded. Where there is more, ``next`` is what the next page comes after.
+The entries and bytes of a page are bounded. Where there is more, ``next`` is what the next page comes after. The answer
+to ``stream/sync``, which is no page, is made here too.
 """
 
 from __future__ import annotations

@@ -47,9 +47,19 @@ function serve() {
     return Buffer.concat([Buffer.from(head), data]);
   };
   const stream = { stream_id: "stream-1", owner: "character-server", authorized_writers: ["character-server"] };
-  const payload = { you: { id: "reader", capabilities: [] }, participants: [], active_streams: [stream], epoch: "e", seq: 1 };
-  const welcome = message(JSON.stringify({ kind: "system/welcome", from: "system:gateway", id: "gw-1", seq: 1, payload }));
-  const frames = Array.from({ length: FRAMES }, (_, x) => message(`#stream-1|${x + 2}|character-server#{"x":${x % 1000}}`));
+  const payload = {
+    you: { id: "reader", capabilities: [] },
+    participants: [],
+    active_streams: [stream],
+    epoch: "e",
+    seq: 1,
+  };
+  const welcome = message(
+    JSON.stringify({ kind: "system/welcome", from: "system:gateway", id: "gw-1", seq: 1, payload }),
+  );
+  const frames = Array.from({ length: FRAMES }, (_, x) =>
+    message(`#stream-1|${x + 2}|character-server#{"x":${x % 1000}}`),
+  );
   const chunks = [];
   for (let at = 0; at < FRAMES; at += 1000) chunks.push(Buffer.concat(frames.slice(at, at + 1000)));
   chunks.push(message(LAST));
@@ -86,7 +96,9 @@ else if (reader) {
   const measured = { ws: [], mewstream: [] };
   for (let run = 0; run < RUNS; run++) {
     for (const [name, speeds] of Object.entries(measured)) {
-      speeds.push(Number(spawnSync("node", [script, name], { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] }).stdout));
+      speeds.push(
+        Number(spawnSync("node", [script, name], { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] }).stdout),
+      );
     }
   }
   const median = (speeds) => speeds.sort((a, b) => a - b)[RUNS >> 1];

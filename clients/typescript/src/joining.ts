@@ -101,8 +101,8 @@ export function isRetried(code: number): boolean {
 }
 
 /**
- * Connects, joins, and waits for the welcome. `welcomed` is called with it before anything else is read, and returns the
- * receiver of what follows. Rejects with {@link JoinRefusedError} where trying again would not help, and with
+ * Connects, joins, and waits for the welcome. `welcomed` is called with it before anything else is read, and returns
+ * the receiver of what follows. Rejects with {@link JoinRefusedError} where trying again would not help, and with
  * {@link ConnectError} where it might.
  */
 export async function join(
@@ -129,7 +129,10 @@ export async function join(
   try {
     await new Promise<void>((resolve, reject) => {
       let refused: RefusedError | undefined;
-      timer = setTimeout(() => reject(new ConnectError(`no welcome came within ${options.timeout} ms`)), options.timeout);
+      timer = setTimeout(
+        () => reject(new ConnectError(`no welcome came within ${options.timeout} ms`)),
+        options.timeout,
+      );
       socket.onopen = () => socket.send(message);
       socket.onerror = (event: ErrorEventLike) => {
         const why = string(event.message);
@@ -140,7 +143,9 @@ export async function join(
         if (received?.kind === "system/error") refused = refusal(received.payload);
         if (received?.kind !== "system/welcome") return;
         if (integer(received.seq) === undefined || string(received.payload["epoch"]) === undefined) {
-          reject(new JoinRefusedError("the gateway knows no positions: this client needs a mewstream gateway", "welcome"));
+          reject(
+            new JoinRefusedError("the gateway knows no positions: this client needs a mewstream gateway", "welcome"),
+          );
           return;
         }
         welcomed(received, (receiver) => new Connection(socket, receiver));
@@ -171,7 +176,9 @@ export function websocketUrl(url: string): string {
   try {
     address = new URL(/^[a-z]+:\/\//i.test(url) ? url : `ws://${url}`);
   } catch {
-    throw new ConnectError(`${JSON.stringify(url)} is no address of a gateway: expected something like ws://127.0.0.1:8080`);
+    throw new ConnectError(
+      `${JSON.stringify(url)} is no address of a gateway: expected something like ws://127.0.0.1:8080`,
+    );
   }
   if (address.username || address.password || address.searchParams.has("token")) {
     throw new ConnectError("there is a secret in the address: give it as the option token, so that no log has it");

@@ -1,11 +1,12 @@
 import { ABNORMAL, NORMAL } from "./close-codes.js";
 import type { Tally } from "./confirmations.js";
 import { Confirmations } from "./confirmations.js";
-import { ConnectError, ConnectionClosedError, JoinRefusedError, RequestTimeoutError } from "./errors.js";
+import { ConnectError, ConnectionClosedError, JoinRefusedError } from "./errors.js";
 import { headOf } from "./frame.js";
 import type { Connection, JoinOptions, Receiver } from "./joining.js";
 import { isRetried, join } from "./joining.js";
 import type { Routes } from "./routes.js";
+import { sleep, within } from "./timing.js";
 import type { Message, Position } from "./wire.js";
 import { encode, integer, object, parse, string } from "./wire.js";
 
@@ -104,7 +105,7 @@ export class Link implements Receiver {
 
   // -- sending --------------------------------------------------------------------------------------
 
-  /** A connection to which something can be sent now; undefined where one has to wait for it. Throws where none will come. */
+  /** A connection to which something can be sent now; undefined where one has to wait. Throws where none will come. */
   #current(): Connection | undefined {
     if (this.error) throw new ConnectionClosedError(this.error.message, this.error.code);
     if (this.#isDraining) {
@@ -165,25 +166,19 @@ export class Link implements Receiver {
   /** Whether the gateway confirmed what was sent before the connection was lost. */
   async #sync(until: number, connection?: Connection): Promise<boolean> {
     const id = this.#owner.nextId();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let isLate = false;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        isLate = true;
-        reject(new RequestTimeoutError(`the gateway confirmed nothing within ${this.#requestTimeout} ms`));
-      }, until - Date.now());
-    });
-    const done = async (): Promise<boolean> => {
+    let isOver = false;
+    const sync = async (): Promise<boolean> => {
       const ready = connection ?? this.#current() ?? (await this.#ready());
-      if (isLate) return false;
+      if (isOver) return false;
       const answered = this.#confirmations.begin(id);
       ready.send(encode("stream/sync", {}, { id }));
       return answered;
     };
     try {
-      return await Promise.race([done(), late]);
+      const text = `the gateway confirmed nothing within ${this.#requestTimeout} ms`;
+      return await within(sync(), until - Date.now(), text);
     } finally {
-      clearTimeout(timer);
+      isOver = true;
       this.#confirmations.forget(id);
     }
   }
@@ -331,8 +326,4 @@ export class Link implements Receiver {
     this.#wake();
     this.#resolveClosed(error);
   }
-}
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

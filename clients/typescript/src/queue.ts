@@ -149,8 +149,8 @@ export class FrameQueue {
  *
  *     for await (const frame of space.subscribe("movement")) { ... }
  *
- * Leaving the loop ends the subscription. The loop throws {@link ConnectionClosedError} where the gateway has closed the
- * connection for good.
+ * Leaving the loop ends the subscription. The loop throws {@link ConnectionClosedError} where the gateway has closed
+ * the connection for good.
  */
 export class Subscription implements AsyncIterableIterator<Frame, undefined> {
   readonly #queue: FrameQueue;

@@ -26,7 +26,9 @@ class Server {
 
   constructor() {
     const script = fileURLToPath(new URL("character_server.py", import.meta.url));
-    this.#process = spawn(PYTHON, [script, gateway.url, tokenOf("character-server")], { stdio: ["ignore", "pipe", "inherit"] });
+    this.#process = spawn(PYTHON, [script, gateway.url, tokenOf("character-server")], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
     createInterface({ input: this.#process.stdout }).on("line", (line) => this.said.push(JSON.parse(line)));
   }
 
@@ -49,7 +51,10 @@ test("a character is handed from a server in Python to players and an agent here
   await until(() => server.said.length === 1);
   const [player1] = await join("player1");
   const stream = player1.streams.get("position");
-  assert.deepEqual([stream.id, stream.owner, stream.writers], [server.said[0][1], "character-server", ["character-server"]]);
+  assert.deepEqual(
+    [stream.id, stream.owner, stream.writers],
+    [server.said[0][1], "character-server", ["character-server"]],
+  );
   assert.deepEqual([stream.readers, stream.status], [PEOPLE, "live"]);
 
   // 3 and 4: it claims control, and is granted the right. 5: it writes, and both sides read the same.
@@ -60,7 +65,16 @@ test("a character is handed from a server in Python to players and an agent here
   for (let x = 0; x < 5; x++) await stream.send({ x });
   await stream.send(new Uint8Array([0, 255]));
   const own = await take(frames, 6);
-  assert.deepEqual(own.slice(0, 5).map((frame) => [frame.json().x, frame.sequence]), [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]]);
+  assert.deepEqual(
+    own.slice(0, 5).map((frame) => [frame.json().x, frame.sequence]),
+    [
+      [0, 1],
+      [1, 2],
+      [2, 3],
+      [3, 4],
+      [4, 5],
+    ],
+  );
   for (let x = 0; x < 5; x++) await server.says("frame", "player1", { x }, 0);
   await server.says("frame", "player1", "00ff", 0);
 

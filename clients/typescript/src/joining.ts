@@ -109,6 +109,7 @@ export async function join(
   options: JoinOptions,
   resume: Position | undefined,
   welcomed: (welcome: Message, connect: (receiver: Receiver) => Connection) => void,
+  signal: AbortSignal,
 ): Promise<void> {
   const token = typeof options.token === "function" ? await options.token() : options.token;
   const isOffered = token !== undefined && SUBPROTOCOL.test(token);
@@ -133,6 +134,7 @@ export async function join(
         () => reject(new ConnectError(`no welcome came within ${options.timeout} ms`)),
         options.timeout,
       );
+      signal.onabort = () => reject(new ConnectError("the space was closed meanwhile"));
       socket.onopen = () => socket.send(message);
       socket.onerror = (event: ErrorEventLike) => {
         const why = string(event.message);
@@ -163,6 +165,7 @@ export async function join(
     throw error;
   } finally {
     clearTimeout(timer);
+    signal.onabort = null;
   }
 }
 
@@ -177,10 +180,10 @@ export function websocketUrl(url: string): string {
     address = new URL(/^[a-z]+:\/\//i.test(url) ? url : `ws://${url}`);
   } catch {
     throw new ConnectError(
-      `${JSON.stringify(url)} is no address of a gateway: expected something like ws://127.0.0.1:8080`,
+      `${JSON.stringify(shown(url))} is no address of a gateway: expected something like ws://127.0.0.1:8080`,
     );
   }
-  if (address.username || address.password || address.searchParams.has("token")) {
+  if (address.username || address.password || address.search.includes("token=")) {
     throw new ConnectError("there is a secret in the address: give it as the option token, so that no log has it");
   }
   address.protocol = address.protocol.replace(/^http/, "ws");
@@ -192,7 +195,7 @@ export function websocketUrl(url: string): string {
   return address.href;
 }
 
-/** The address without its query, which might hold a secret. */
+/** The address without its query and its user, which might hold a secret. */
 function shown(url: string): string {
-  return url.replace(/\?.*/, "");
+  return url.replace(/\?.*/, "").replace(/\/\/.*@/, "//");
 }

@@ -79,6 +79,9 @@ export class Link implements Receiver {
   #waiting: (() => void)[] = [];
   #resolveClosed!: (error: ConnectionClosedError) => void;
   #attempt = 0;
+  #retryTimer: ReturnType<typeof setTimeout> | undefined;
+  /** Ends an attempt to join that is under way when the link ends. */
+  readonly #ending = new AbortController();
 
   constructor(
     options: JoinOptions,
@@ -219,15 +222,19 @@ export class Link implements Receiver {
       this.#end(new ConnectionClosedError(reason ? `${how}: ${reason}` : how, code));
       return;
     }
-    this.#owner.disconnected(why);
     void this.#reconnect(this.#backoff, code);
+    this.#owner.disconnected(why);
   }
 
   // -- connecting and reconnecting --------------------------------------------------------------------
 
   /** Joins the space, and keeps a connection to it from now on. */
   async open(): Promise<void> {
-    await join(this.#options, undefined, (...welcome) => this.#welcomed(...welcome));
+    await this.#join();
+  }
+
+  #join(resume?: Position): Promise<void> {
+    return join(this.#options, resume, (...welcome) => this.#welcomed(...welcome), this.#ending.signal);
   }
 
   #welcomed(welcome: Message, connect: (receiver: Receiver) => Connection): void {
@@ -269,12 +276,13 @@ export class Link implements Receiver {
     const { first = 200, most = 20_000, attempts = Infinity } = backoff;
     if (Date.now() - this.#connectedAt > GOOD_MS) this.#attempt = 0;
     for (let failures = 0; ; failures++) {
-      await sleep(Math.random() * Math.min(most, first * 2 ** this.#attempt++));
-      if (this.error || this.#isDraining) return;
+      const delay = Math.random() * Math.min(most, first * 2 ** this.#attempt++);
+      await new Promise((resolve) => (this.#retryTimer = setTimeout(resolve, delay)));
       try {
-        await join(this.#options, this.position, (...welcome) => this.#welcomed(...welcome));
+        await this.#join(this.position);
         return;
       } catch (error) {
+        if (this.error) return;
         if (error instanceof JoinRefusedError || failures + 1 >= attempts) {
           const why = error instanceof ConnectError ? error.message : "there is no token for it";
           this.#end(new ConnectionClosedError(`the connection could not be made again: ${why}`, code));
@@ -321,6 +329,8 @@ export class Link implements Receiver {
     if (this.error) return;
     this.error = error;
     clearInterval(this.#heartbeatTimer);
+    clearTimeout(this.#retryTimer); // where the delay never ends, nothing is retried
+    this.#ending.abort();
     this.#confirmations.lost(error.message);
     this.#owner.ended(error);
     this.#wake();

@@ -279,7 +279,7 @@ export class NodeWebSocket implements WebSocketLike {
   /** Nothing more is sent. The server ends the connection, or we do. */
   #closing(): void {
     this.#isClosing = true;
-    this.#closeTimer = setTimeout(() => this.#abort(), CLOSE_MS);
+    this.#closeTimer ??= setTimeout(() => this.#abort(), CLOSE_MS);
   }
 
   /** The server has sent something that no server may send. */

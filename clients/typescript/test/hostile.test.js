@@ -2,8 +2,10 @@
 
 import assert from "node:assert/strict";
 import { createServer } from "node:net";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { suite, test } from "node:test";
+import { fileURLToPath } from "node:url";
 
 import { connect, ConnectError, JoinRefusedError } from "mewstream";
 import { behave, frame, joinScripted, serve } from "./scripted.js";
@@ -315,6 +317,29 @@ suite("connections", () => {
     assert.equal(headers["sec-websocket-protocol"], "mew.v0.4, mew.join, mew.token.a-token");
     assert.deepEqual(joined, { type: "join", extensions: ["positions"] });
   });
+});
+
+suite("closing", () => {
+  const waits = {
+    "the next attempt is far away": { first: 1e9, most: 1e9 },
+    "the gateway does not answer a join": { first: 0 },
+  };
+  for (const [what, reconnect] of Object.entries(waits)) {
+    test(`ends everything, even if ${what}`, async (t) => {
+      let connections = 0;
+      const url = await serve(t, (peer) => {
+        if (++connections > 1) return;
+        peer.welcome();
+        peer.destroy();
+      });
+      const script = fileURLToPath(new URL("closing.js", import.meta.url));
+      const child = spawn("node", [script, url, JSON.stringify(reconnect)], { stdio: ["ignore", "pipe", "inherit"] });
+      t.after(() => child.kill());
+      const output = child.stdout.toArray();
+      assert.deepEqual(await within(once(child, "exit"), "it has not ended"), [0, null]);
+      assert.equal((await output).join(""), "closed\n");
+    });
+  }
 });
 
 suite("joins", () => {

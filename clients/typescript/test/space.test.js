@@ -430,7 +430,12 @@ suite("connecting", () => {
     await assert.rejects(connect(gateway.url, { participant: "ann" }), { name: "JoinRefusedError" });
     await assert.rejects(connect(gateway.url, { space: "none", token: tokenOf("ann") }), { code: "validation_error" });
     await assert.rejects(connect(`${gateway.url}?token=x`), ConnectError);
-    await assert.rejects(connect("ws://user:secret@127.0.0.1"), ConnectError);
+    for (const url of ["ws://user:secret@127.0.0.1", "ws://user:secret@", "ws://127.0.0.1:x?token=secret"]) {
+      await assert.rejects(
+        connect(url),
+        (error) => error instanceof ConnectError && !/secret@|=secret/.test(error.message),
+      );
+    }
     await assert.rejects(connect("ftp://127.0.0.1"), ConnectError);
     await assert.rejects(connect("http://"), ConnectError);
   });

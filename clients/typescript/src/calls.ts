@@ -15,8 +15,8 @@ interface Call {
 }
 
 /**
- * Requests that have not been answered yet, by the id of their envelope. The gateway answers a repeated id as before, so
- * a request whose answer was lost with a connection is simply sent again.
+ * Requests that have not been answered yet, by the id of their envelope. The gateway answers a repeated id as before,
+ * so a request whose answer was lost with a connection is simply sent again.
  */
 export class Calls {
   readonly #pending = new Map<string, Call>();

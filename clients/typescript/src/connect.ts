@@ -1,9 +1,10 @@
-import { ConnectError, RequestTimeoutError } from "./errors.js";
+import { ConnectError } from "./errors.js";
 import type { Token } from "./joining.js";
 import { websocketUrl } from "./joining.js";
 import type { Backoff } from "./link.js";
 import { Session } from "./session.js";
 import { Space } from "./space.js";
+import { within } from "./timing.js";
 import type { WebSocketConstructor } from "./websocket.js";
 
 /** How to join a space. All times are in milliseconds. */
@@ -26,15 +27,7 @@ export interface ConnectOptions {
   readonly WebSocket?: WebSocketConstructor;
 }
 
-/**
- * Joins a space, and resolves to it when its participants and streams are known.
- *
- *     const space = await connect("ws://127.0.0.1:8080", { space: "demo", participant: "player1", token });
- *
- * Rejects with {@link JoinRefusedError} where the gateway refuses us for good, with {@link ConnectError} where there is no
- * connection, with {@link RequestTimeoutError} where a long list of streams does not come in time, and with whatever the
- * function for the token throws.
- */
+/** The type of {@link connect}. */
 export type Connect = (url: string, options?: ConnectOptions) => Promise<Space>;
 
 /** The function that joins by the WebSocket of a platform. */
@@ -54,25 +47,15 @@ export function connectBy(platform: () => WebSocketConstructor | undefined): Con
     const backoff = reconnect === true ? {} : reconnect || undefined;
     const session = new Session(join, { backoff, requestTimeout, heartbeat });
     await session.link.open();
-    await complete(session, requestTimeout);
+    try {
+      // The welcome may have had no room for everything.
+      const text = `the gateway did not list everything within ${requestTimeout} ms`;
+      await within(session.pages.complete(), requestTimeout, text);
+      if (session.link.error) throw session.link.error;
+    } catch (error) {
+      await session.link.close();
+      throw error;
+    }
     return new Space(session);
   };
-}
-
-/** Waits for the pages of what the welcome had no room for; usually there are none. */
-async function complete(session: Session, timeout: number): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<never>((_, reject) => {
-    const text = `the gateway did not list everything within ${timeout} ms`;
-    timer = setTimeout(() => reject(new RequestTimeoutError(text)), timeout);
-  });
-  try {
-    await Promise.race([session.pages.complete(), late]);
-    if (session.link.error) throw session.link.error;
-  } catch (error) {
-    await session.link.close();
-    throw error;
-  } finally {
-    clearTimeout(timer);
-  }
 }

@@ -63,7 +63,11 @@ export interface Proposed extends FromMessage {
 /** Something that happened in a space. Streams are named by id. */
 export type SpaceEvent =
   /** A participant came. */
-  | ({ readonly type: "joined"; readonly participant: string; readonly capabilities: readonly Capability[] } & FromMessage)
+  | ({
+      readonly type: "joined";
+      readonly participant: string;
+      readonly capabilities: readonly Capability[];
+    } & FromMessage)
   /** A participant left. */
   | ({ readonly type: "left"; readonly participant: string } & FromMessage)
   /** Somebody new was invited, who may join from now on. */
@@ -109,8 +113,14 @@ export type SpaceEvent =
   | ({ readonly type: "proposalRejected" } & ProposalEnded)
   /** The gateway refused something that no call waits for, such as a frame. */
   | ({ readonly type: "refused"; readonly error: RefusedError } & FromMessage)
-  /** Frames are missing: of one stream, or of all where `stream` is undefined; `count` is undefined where it is unknown. */
-  | { readonly type: "gap"; readonly stream?: string; readonly count?: number; readonly reason: string; readonly message: Message }
+  /** Frames are missing: of one stream, or of all where `stream` is undefined. `count` is undefined if unknown. */
+  | {
+      readonly type: "gap";
+      readonly stream?: string;
+      readonly count?: number;
+      readonly reason: string;
+      readonly message: Message;
+    }
   /** The connection was lost, and is being made again. */
   | { readonly type: "disconnected"; readonly reason: string }
   /** We are connected again. Where it is `recovered`, everything that was missed follows in order. */

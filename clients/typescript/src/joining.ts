@@ -101,14 +101,15 @@ export function isRetried(code: number): boolean {
 }
 
 /**
- * Connects, joins, and waits for the welcome. `welcomed` is called with it before anything else is read, and returns the
- * receiver of what follows. Rejects with {@link JoinRefusedError} where trying again would not help, and with
+ * Connects, joins, and waits for the welcome. `welcomed` is called with it before anything else is read, and returns
+ * the receiver of what follows. Rejects with {@link JoinRefusedError} where trying again would not help, and with
  * {@link ConnectError} where it might.
  */
 export async function join(
   options: JoinOptions,
   resume: Position | undefined,
   welcomed: (welcome: Message, connect: (receiver: Receiver) => Connection) => void,
+  signal: AbortSignal,
 ): Promise<void> {
   const token = typeof options.token === "function" ? await options.token() : options.token;
   const isOffered = token !== undefined && SUBPROTOCOL.test(token);
@@ -129,7 +130,11 @@ export async function join(
   try {
     await new Promise<void>((resolve, reject) => {
       let refused: RefusedError | undefined;
-      timer = setTimeout(() => reject(new ConnectError(`no welcome came within ${options.timeout} ms`)), options.timeout);
+      timer = setTimeout(
+        () => reject(new ConnectError(`no welcome came within ${options.timeout} ms`)),
+        options.timeout,
+      );
+      signal.onabort = () => reject(new ConnectError("the space was closed meanwhile"));
       socket.onopen = () => socket.send(message);
       socket.onerror = (event: ErrorEventLike) => {
         const why = string(event.message);
@@ -140,7 +145,9 @@ export async function join(
         if (received?.kind === "system/error") refused = refusal(received.payload);
         if (received?.kind !== "system/welcome") return;
         if (integer(received.seq) === undefined || string(received.payload["epoch"]) === undefined) {
-          reject(new JoinRefusedError("the gateway knows no positions: this client needs a mewstream gateway", "welcome"));
+          reject(
+            new JoinRefusedError("the gateway knows no positions: this client needs a mewstream gateway", "welcome"),
+          );
           return;
         }
         welcomed(received, (receiver) => new Connection(socket, receiver));
@@ -158,6 +165,7 @@ export async function join(
     throw error;
   } finally {
     clearTimeout(timer);
+    signal.onabort = null;
   }
 }
 
@@ -171,9 +179,11 @@ export function websocketUrl(url: string): string {
   try {
     address = new URL(/^[a-z]+:\/\//i.test(url) ? url : `ws://${url}`);
   } catch {
-    throw new ConnectError(`${JSON.stringify(url)} is no address of a gateway: expected something like ws://127.0.0.1:8080`);
+    throw new ConnectError(
+      `${JSON.stringify(shown(url))} is no address of a gateway: expected something like ws://127.0.0.1:8080`,
+    );
   }
-  if (address.username || address.password || address.searchParams.has("token")) {
+  if (address.username || address.password || address.search.includes("token=")) {
     throw new ConnectError("there is a secret in the address: give it as the option token, so that no log has it");
   }
   address.protocol = address.protocol.replace(/^http/, "ws");
@@ -185,7 +195,7 @@ export function websocketUrl(url: string): string {
   return address.href;
 }
 
-/** The address without its query, which might hold a secret. */
+/** The address without its query and its user, which might hold a secret. */
 function shown(url: string): string {
-  return url.replace(/\?.*/, "");
+  return url.replace(/\?.*/, "").replace(/\/\/.*@/, "//");
 }

@@ -1,11 +1,12 @@
 import { ABNORMAL, NORMAL } from "./close-codes.js";
 import type { Tally } from "./confirmations.js";
 import { Confirmations } from "./confirmations.js";
-import { ConnectError, ConnectionClosedError, JoinRefusedError, RequestTimeoutError } from "./errors.js";
+import { ConnectError, ConnectionClosedError, JoinRefusedError } from "./errors.js";
 import { headOf } from "./frame.js";
 import type { Connection, JoinOptions, Receiver } from "./joining.js";
 import { isRetried, join } from "./joining.js";
 import type { Routes } from "./routes.js";
+import { sleep, within } from "./timing.js";
 import type { Message, Position } from "./wire.js";
 import { encode, integer, object, parse, string } from "./wire.js";
 
@@ -78,6 +79,9 @@ export class Link implements Receiver {
   #waiting: (() => void)[] = [];
   #resolveClosed!: (error: ConnectionClosedError) => void;
   #attempt = 0;
+  #retryTimer: ReturnType<typeof setTimeout> | undefined;
+  /** Ends an attempt to join that is under way when the link ends. */
+  readonly #ending = new AbortController();
 
   constructor(
     options: JoinOptions,
@@ -104,7 +108,7 @@ export class Link implements Receiver {
 
   // -- sending --------------------------------------------------------------------------------------
 
-  /** A connection to which something can be sent now; undefined where one has to wait for it. Throws where none will come. */
+  /** A connection to which something can be sent now; undefined where one has to wait. Throws where none will come. */
   #current(): Connection | undefined {
     if (this.error) throw new ConnectionClosedError(this.error.message, this.error.code);
     if (this.#isDraining) {
@@ -165,25 +169,19 @@ export class Link implements Receiver {
   /** Whether the gateway confirmed what was sent before the connection was lost. */
   async #sync(until: number, connection?: Connection): Promise<boolean> {
     const id = this.#owner.nextId();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let isLate = false;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        isLate = true;
-        reject(new RequestTimeoutError(`the gateway confirmed nothing within ${this.#requestTimeout} ms`));
-      }, until - Date.now());
-    });
-    const done = async (): Promise<boolean> => {
+    let isOver = false;
+    const sync = async (): Promise<boolean> => {
       const ready = connection ?? this.#current() ?? (await this.#ready());
-      if (isLate) return false;
+      if (isOver) return false;
       const answered = this.#confirmations.begin(id);
       ready.send(encode("stream/sync", {}, { id }));
       return answered;
     };
     try {
-      return await Promise.race([done(), late]);
+      const text = `the gateway confirmed nothing within ${this.#requestTimeout} ms`;
+      return await within(sync(), until - Date.now(), text);
     } finally {
-      clearTimeout(timer);
+      isOver = true;
       this.#confirmations.forget(id);
     }
   }
@@ -224,15 +222,19 @@ export class Link implements Receiver {
       this.#end(new ConnectionClosedError(reason ? `${how}: ${reason}` : how, code));
       return;
     }
-    this.#owner.disconnected(why);
     void this.#reconnect(this.#backoff, code);
+    this.#owner.disconnected(why);
   }
 
   // -- connecting and reconnecting --------------------------------------------------------------------
 
   /** Joins the space, and keeps a connection to it from now on. */
   async open(): Promise<void> {
-    await join(this.#options, undefined, (...welcome) => this.#welcomed(...welcome));
+    await this.#join();
+  }
+
+  #join(resume?: Position): Promise<void> {
+    return join(this.#options, resume, (...welcome) => this.#welcomed(...welcome), this.#ending.signal);
   }
 
   #welcomed(welcome: Message, connect: (receiver: Receiver) => Connection): void {
@@ -274,12 +276,13 @@ export class Link implements Receiver {
     const { first = 200, most = 20_000, attempts = Infinity } = backoff;
     if (Date.now() - this.#connectedAt > GOOD_MS) this.#attempt = 0;
     for (let failures = 0; ; failures++) {
-      await sleep(Math.random() * Math.min(most, first * 2 ** this.#attempt++));
-      if (this.error || this.#isDraining) return;
+      const delay = Math.random() * Math.min(most, first * 2 ** this.#attempt++);
+      await new Promise((resolve) => (this.#retryTimer = setTimeout(resolve, delay)));
       try {
-        await join(this.#options, this.position, (...welcome) => this.#welcomed(...welcome));
+        await this.#join(this.position);
         return;
       } catch (error) {
+        if (this.error) return;
         if (error instanceof JoinRefusedError || failures + 1 >= attempts) {
           const why = error instanceof ConnectError ? error.message : "there is no token for it";
           this.#end(new ConnectionClosedError(`the connection could not be made again: ${why}`, code));
@@ -326,13 +329,11 @@ export class Link implements Receiver {
     if (this.error) return;
     this.error = error;
     clearInterval(this.#heartbeatTimer);
+    clearTimeout(this.#retryTimer); // where the delay never ends, nothing is retried
+    this.#ending.abort();
     this.#confirmations.lost(error.message);
     this.#owner.ended(error);
     this.#wake();
     this.#resolveClosed(error);
   }
-}
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -99,11 +99,16 @@ export class NodeWebSocket implements WebSocketLike {
   }
 
   #upgraded(response: IncomingMessage, socket: Socket, head: Bytes, key: string, protocols: string[]): void {
-    const accept = createHash("sha1").update(key + KEY_SUFFIX).digest("base64");
+    const accept = createHash("sha1")
+      .update(key + KEY_SUFFIX)
+      .digest("base64");
     const protocol = response.headers["sec-websocket-protocol"];
     this.#abort = () => socket.destroy();
     socket.on("error", () => undefined); // a close follows
-    if (response.headers["sec-websocket-accept"] !== accept || (protocol !== undefined && !protocols.includes(protocol))) {
+    if (
+      response.headers["sec-websocket-accept"] !== accept ||
+      (protocol !== undefined && !protocols.includes(protocol))
+    ) {
       this.#fail("the answer is not that of a WebSocket");
       return;
     }
@@ -114,7 +119,9 @@ export class NodeWebSocket implements WebSocketLike {
     this.#socket = socket;
     socket.setNoDelay();
     socket.setTimeout(0);
-    socket.on("close", () => this.#end(this.#close ?? { code: ABNORMAL, reason: "the connection ended without a close" }));
+    socket.on("close", () =>
+      this.#end(this.#close ?? { code: ABNORMAL, reason: "the connection ended without a close" }),
+    );
     socket.on("data", (chunk) => this.#read(chunk));
     this.onopen?.({});
     if (head.length) this.#read(head);
@@ -272,7 +279,7 @@ export class NodeWebSocket implements WebSocketLike {
   /** Nothing more is sent. The server ends the connection, or we do. */
   #closing(): void {
     this.#isClosing = true;
-    this.#closeTimer = setTimeout(() => this.#abort(), CLOSE_MS);
+    this.#closeTimer ??= setTimeout(() => this.#abort(), CLOSE_MS);
   }
 
   /** The server has sent something that no server may send. */

@@ -5,5 +5,5 @@ import { NodeWebSocket } from "./node-websocket.js";
 
 export * from "./exports.js";
 
-/** Joins a space: see {@link Connect}. */
+/** Joins a space, as the function of the same name for other platforms does. */
 export const connect = connectBy(() => NodeWebSocket);

@@ -1,8 +1,9 @@
 import type { ConnectionClosedError } from "./errors.js";
-import { MewError, ProposalRejectedError, RequestTimeoutError } from "./errors.js";
+import { MewError, ProposalRejectedError } from "./errors.js";
 import { resultOf } from "./mcp.js";
 import type { Session } from "./session.js";
 import type { Reason } from "./stream.js";
+import { within } from "./timing.js";
 import type { Message } from "./wire.js";
 import { string } from "./wire.js";
 
@@ -48,17 +49,8 @@ export class Proposal {
    * {@link RequestTimeoutError} and {@link ConnectionClosedError}.
    */
   async result({ timeout }: { readonly timeout?: number } = {}): Promise<unknown> {
-    if (timeout === undefined) return resultOf(await this.#outcome);
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const late = new Promise<never>((_, reject) => {
-      const text = `nobody fulfilled or rejected the proposal within ${timeout} ms`;
-      timer = setTimeout(() => reject(new RequestTimeoutError(text)), timeout);
-    });
-    try {
-      return resultOf(await Promise.race([this.#outcome, late]));
-    } finally {
-      clearTimeout(timer);
-    }
+    const text = `nobody fulfilled or rejected the proposal within ${timeout} ms`;
+    return resultOf(await within(this.#outcome, timeout, text));
   }
 
   /** Takes it back: {@link result} rejects with {@link ProposalRejectedError}. */

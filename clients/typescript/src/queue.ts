@@ -23,6 +23,8 @@ const DONE: IteratorReturnResult<undefined> = { value: undefined, done: true };
 /** How many writers' sequence numbers a queue remembers, and how many of the jumps in them. */
 const MAX_WRITERS = 10_000;
 const MAX_JUMPS = 64;
+/** After how many taken frames the others are moved to the front of the array. */
+const MAX_TAKEN = 1024;
 
 /** The frames between the connection, which never waits, and one reader. */
 export class FrameQueue {
@@ -30,7 +32,7 @@ export class FrameQueue {
   dropped = 0;
   readonly #onSlow: OnSlow;
   readonly #limit: number;
-  #frames: Frame[] = [];
+  readonly #frames: (Frame | undefined)[] = [];
   /** Where the oldest frame is: taking from the front of an array would move all others. */
   #first = 0;
   /** How many frames are missing before the oldest one, and behind the newest. */
@@ -111,9 +113,10 @@ export class FrameQueue {
   }
 
   #shift(): Frame {
-    const frame = this.#frames[this.#first++] as Frame;
-    if (this.#first * 2 > this.#frames.length) {
-      this.#frames = this.#frames.slice(this.#first);
+    const frame = this.#frames[this.#first] as Frame;
+    this.#frames[this.#first++] = undefined; // its memory is free as soon as the reader is done with it
+    if (this.pending === 0 || this.#first === MAX_TAKEN) {
+      this.#frames.splice(0, this.#first);
       this.#first = 0;
     }
     return frame;
@@ -146,8 +149,8 @@ export class FrameQueue {
  *
  *     for await (const frame of space.subscribe("movement")) { ... }
  *
- * Leaving the loop ends the subscription. The loop throws {@link ConnectionClosedError} where the gateway has closed the
- * connection for good.
+ * Leaving the loop ends the subscription. The loop throws {@link ConnectionClosedError} where the gateway has closed
+ * the connection for good.
  */
 export class Subscription implements AsyncIterableIterator<Frame, undefined> {
   readonly #queue: FrameQueue;

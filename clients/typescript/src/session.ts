@@ -16,6 +16,7 @@ import type { SubscribeOptions } from "./queue.js";
 import { FrameQueue, Subscription } from "./queue.js";
 import { Routes } from "./routes.js";
 import { Stream } from "./stream.js";
+import { within } from "./timing.js";
 import { View } from "./view.js";
 import type { JsonObject, Message } from "./wire.js";
 import { encode, GATEWAY, integer, object, objects, string } from "./wire.js";
@@ -79,27 +80,24 @@ export class Session implements LinkOwner {
   }
 
   /** Sends an envelope, and resolves to the message that answers it. */
-  call(kind: string, payload: JsonObject, options: CallOptions = {}): Promise<Message> {
+  async call(kind: string, payload: JsonObject, options: CallOptions = {}): Promise<Message> {
     const { id = this.nextId(), to, correlationId, context, answer, timeout = this.#requestTimeout } = options;
     const body = encode(kind, payload, { id, to, correlation_id: correlationId, context });
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let isLate = false;
+    let isOver = false;
     const answered = new Promise<Message>((resolve, reject) => {
-      timer = setTimeout(() => {
-        isLate = true;
-        reject(new RequestTimeoutError(`${kind} was not answered within ${timeout} ms`));
-      }, timeout);
-      const send = this.link.whenReady((connection) => {
-        if (isLate) return;
+      const sent = this.link.whenReady((connection) => {
+        if (isOver) return;
         this.#calls.begin(id, { body, answer, answerers: this.#answerers(answer, to), resolve, reject });
         connection.send(body);
       });
-      send.catch(reject);
+      sent.catch(reject);
     });
-    return answered.finally(() => {
-      clearTimeout(timer);
+    try {
+      return await within(answered, timeout, `${kind} was not answered within ${timeout} ms`);
+    } finally {
+      isOver = true;
       this.#calls.forget(id);
-    });
+    }
   }
 
   #answerers(answer: string | undefined, to: readonly string[] = []): readonly string[] {
@@ -115,7 +113,10 @@ export class Session implements LinkOwner {
     const id = this.nextId();
     let answer: Message;
     try {
-      answer = await this.call(kind, fields, { id, answer: kind === "stream/request" ? "stream/open" : "stream/ready" });
+      answer = await this.call(kind, fields, {
+        id,
+        answer: kind === "stream/request" ? "stream/open" : "stream/ready",
+      });
     } catch (error) {
       // The stream may still be opened, and nobody would have it.
       if (error instanceof RequestTimeoutError) remember(this.#abandoned, id);

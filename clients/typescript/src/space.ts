@@ -11,6 +11,7 @@ import type { SubscribeOptions, Subscription } from "./queue.js";
 import type { Session } from "./session.js";
 import type { AnnounceOptions, Reason, Stream, StreamOptions } from "./stream.js";
 import { fieldsOf } from "./stream.js";
+import { within } from "./timing.js";
 import type { Participant } from "./view.js";
 import type { Capability, JsonObject, Message, Position } from "./wire.js";
 import { names, string } from "./wire.js";
@@ -124,7 +125,30 @@ export class Space {
   }
 
   /**
-   * Receives the frames of a stream from now on, or of all streams. A name may be that of a stream that is not open yet.
+   * Waits until a stream of this id or alias is open, for at most `timeout` milliseconds if that is given, and resolves
+   * to it. Rejects with {@link RequestTimeoutError}, and with {@link ConnectionClosedError} where the space ends first.
+   */
+  async stream(name: string, { timeout }: { readonly timeout?: number } = {}): Promise<Stream> {
+    let remove = (): void => undefined;
+    const opened = new Promise<Stream>((resolve, reject) => {
+      const look = (): void => {
+        const stream = this.streams.get(name);
+        if (stream) resolve(stream);
+      };
+      remove = this.streams.on("added", look);
+      look();
+      void this.#session.link.closed.then(reject);
+    });
+    try {
+      return await within(opened, timeout, `nobody opened ${name} within ${timeout} ms`);
+    } finally {
+      remove();
+    }
+  }
+
+  /**
+   * Receives the frames of a stream from now on, or of all streams. A name may be that of a stream that is not open
+   * yet.
    *
    * @throws TypeError or RangeError for options that do not exist.
    */
@@ -195,7 +219,8 @@ export class Space {
    */
   async fulfil(proposal: Proposed, { to, timeout }: Partial<RequestOptions> = {}): Promise<unknown> {
     const target = list(to) ?? proposal.to;
-    if (target.length === 0) throw new TypeError("the proposal does not say who is to carry it out: give the option to");
+    if (target.length === 0)
+      throw new TypeError("the proposal does not say who is to carry it out: give the option to");
     const { method, params } = proposal;
     const options = { to: target, timeout, correlationId: [proposal.proposal], answer: "mcp/response" };
     return resultOf(await this.#session.call("mcp/request", { method, params }, options));
@@ -217,7 +242,8 @@ export class Space {
     const { payload: answer } = await this.#session.call("space/invite", payload, { answer: "space/invite-ack" });
     if (answer["status"] !== "created") throw refusal({ message: `${participant} could not be invited`, ...answer });
     const token = string(answer["token"]);
-    if (!token) throw new AlreadyExistsError(`${participant} was invited before and has joined: the token is not told again`);
+    if (!token)
+      throw new AlreadyExistsError(`${participant} was invited before and has joined: the token is not told again`);
     return { participant, token, url: string(answer["connection_url"]) };
   }
 
@@ -227,7 +253,11 @@ export class Space {
   }
 
   /** Grants capabilities that we hold, and resolves to the id of the grant. */
-  async grantCapabilities(participant: string, capabilities: readonly Capability[], { reason }: Reason = {}): Promise<string> {
+  async grantCapabilities(
+    participant: string,
+    capabilities: readonly Capability[],
+    { reason }: Reason = {},
+  ): Promise<string> {
     const payload = { recipient: participant, capabilities, reason };
     return (await this.#session.call("capability/grant", payload, { to: [participant] })).id;
   }
@@ -245,8 +275,8 @@ export class Space {
   // -- the end --------------------------------------------------------------------------------------
 
   /**
-   * Sends nothing more, waits until what was sent is recorded, and leaves. What has been received can still be taken from
-   * subscriptions. Rejects as {@link flush} does, when we have left.
+   * Sends nothing more, waits until what was sent is recorded, and leaves. What has been received can still be taken
+   * from subscriptions. Rejects as {@link flush} does, when we have left.
    */
   drain(): Promise<void> {
     return this.#session.link.drain();

@@ -205,9 +205,9 @@ export class Stream {
    * Sends a frame. Waits while the gateway is slower than we are, and while a lost connection is being restored;
    * {@link flush} waits until frames are recorded.
    *
-   * Rejects with {@link UnauthorizedStreamWriteError}, {@link StreamNotFoundError} or {@link InvalidOperationError} where
-   * we may not write now, with the {@link RefusedError} by which the gateway has refused an earlier frame, and with
-   * {@link ConnectionClosedError}.
+   * Rejects with {@link UnauthorizedStreamWriteError}, {@link StreamNotFoundError} or {@link InvalidOperationError}
+   * where we may not write now, with the {@link RefusedError} by which the gateway has refused an earlier frame, and
+   * with {@link ConnectionClosedError}.
    */
   async send(data: FrameData, { format, numbered }: SendOptions = {}): Promise<void> {
     this.#reportRefusal();
@@ -298,7 +298,10 @@ export class Stream {
   }
 
   /** Makes another participant the owner. The previous owner loses the right to write, unless it is retained. */
-  async transfer(newOwner: string, { reason, retainWrite }: Reason & { readonly retainWrite?: boolean } = {}): Promise<void> {
+  async transfer(
+    newOwner: string,
+    { reason, retainWrite }: Reason & { readonly retainWrite?: boolean } = {},
+  ): Promise<void> {
     const payload = { new_owner: newOwner, reason, retain_write: retainWrite };
     await this.#change("stream/transfer-ownership", "stream/ownership-transferred", payload);
   }

@@ -51,8 +51,8 @@ export class View {
   // -- the welcome and its pages --------------------------------------------------------------------
 
   /**
-   * Takes over the state in a welcome. Returns what must have happened since the state before it; nothing where a replay
-   * is due, for then the messages themselves follow.
+   * Takes over the state in a welcome. Returns what must have happened since the state before it; nothing where a
+   * replay is due, for then the messages themselves follow.
    */
   welcome(message: Message, isReplayDue: boolean): SpaceEvent[] {
     const { payload } = message;
@@ -336,11 +336,33 @@ function missingFrom(listed: JsonObject[], key: string, known: ReadonlyMap<strin
   return missing;
 }
 
-function request(message: Message): { sender: string; method: string; params: unknown; to: readonly string[]; message: Message } {
+function request(message: Message): {
+  sender: string;
+  method: string;
+  params: unknown;
+  to: readonly string[];
+  message: Message;
+} {
   const { payload } = message;
-  return { sender: message.from, method: string(payload["method"]) ?? "", params: payload["params"], to: message.to, message };
+  return {
+    sender: message.from,
+    method: string(payload["method"]) ?? "",
+    params: payload["params"],
+    to: message.to,
+    message,
+  };
 }
 
-function proposalEnded(message: Message): { proposal: string; by: string; reason: string | undefined; message: Message } {
-  return { proposal: message.correlationId[0] ?? "", by: message.from, reason: string(message.payload["reason"]), message };
+function proposalEnded(message: Message): {
+  proposal: string;
+  by: string;
+  reason: string | undefined;
+  message: Message;
+} {
+  return {
+    proposal: message.correlationId[0] ?? "",
+    by: message.from,
+    reason: string(message.payload["reason"]),
+    message,
+  };
 }

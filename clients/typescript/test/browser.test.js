@@ -14,7 +14,8 @@ import { Gateway, ROOT, tokenOf, until, within } from "./support.js";
 const BROWSERS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 const PACKAGE = join(ROOT, "clients/typescript");
 const POLICY = "default-src 'none'; script-src 'self'; connect-src 'self' ws://127.0.0.1:*";
-const PAGE = '<!doctype html><meta charset="utf-8"><title>mewstream</title><script type="module" src="/page.js"></script>';
+const PAGE =
+  '<!doctype html><meta charset="utf-8"><title>mewstream</title><script type="module" src="/page.js"></script>';
 
 /** A site whose page asks for things by POST. `answers` has a function for each. */
 async function serve(t, answers) {
@@ -91,10 +92,13 @@ test("a page is a participant like any other, and survives a killed gateway", { 
         },
         write: async ({ stream }) => {
           await until(() => space.streams.has(stream));
-          return space.streams.get(stream).send("from node").then(
-            () => "sent",
-            (error) => error.code,
-          );
+          return space.streams
+            .get(stream)
+            .send("from node")
+            .then(
+              () => "sent",
+              (error) => error.code,
+            );
         },
         "call-tool": () => space.callTool("double", { number: 21 }, { to: "page" }),
         kill: () => gateway.kill(),

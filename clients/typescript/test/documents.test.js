@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { suite, test } from "node:test";
+import { after, before, suite, test } from "node:test";
 
 import * as mewstream from "mewstream";
 import { Gateway, read, ROOT } from "./support.js";
@@ -22,18 +22,22 @@ const DECLARATIONS = readdirSync(join(PACKAGE, "dist"))
   .map((name) => [name, readFileSync(join(PACKAGE, "dist", name), "utf8")]);
 
 suite("programs", () => {
+  const gateway = new Gateway({ configFile: join(ROOT, "examples/space.yaml") });
+  before(() => gateway.start());
+  after(() => gateway.stop());
   for (const document of DOCUMENTS) {
     const found = blocks(read(document));
     found.forEach(([language, program], place) => {
       if (language !== "js") return;
       test(`of ${document}, block ${place}, print what stands below them`, async (t) => {
-        const gateway = await new Gateway({ configFile: join(ROOT, "examples/space.yaml") }).start();
-        t.after(() => gateway.stop());
         // Within the package, which then finds itself by its name.
         const directory = mkdtempSync(join(PACKAGE, "test/program-"));
         t.after(() => rmSync(directory, { recursive: true, force: true }));
         writeFileSync(join(directory, "program.js"), program.replaceAll("127.0.0.1:8080", `127.0.0.1:${gateway.port}`));
-        const { stdout, stderr } = spawnSync("node", [join(directory, "program.js")], { encoding: "utf8", timeout: 60_000 });
+        const { stdout, stderr } = spawnSync("node", [join(directory, "program.js")], {
+          encoding: "utf8",
+          timeout: 60_000,
+        });
         assert.equal(stderr, "");
         const [what, expected] = found[place + 1];
         assert.equal(what, "text");
@@ -61,7 +65,9 @@ suite("docs/typescript.md", () => {
     };
     for (const [file, pattern] of Object.entries(documented)) {
       const text = declared.get(file);
-      const found = [...text.slice(Math.max(0, text.indexOf("class Frame"))).matchAll(pattern)].map(([, name]) => name).filter((name) => name !== "constructor");
+      const found = [...text.slice(Math.max(0, text.indexOf("class Frame"))).matchAll(pattern)]
+        .map(([, name]) => name)
+        .filter((name) => name !== "constructor");
       assert.ok(found.length > 5, file);
       for (const name of new Set(found)) assert.match(document, new RegExp(`\\b${name}\\b`), `${file}: ${name}`);
     }
@@ -80,20 +86,28 @@ suite("types", () => {
     const exported = readFileSync(join(PACKAGE, "dist/exports.d.ts"), "utf8");
     const names = new Set([...exported.matchAll(/\b[A-Z]\w+\b/g)].map(([name]) => name).concat(Object.keys(mewstream)));
     for (const [file, text] of DECLARATIONS) {
-      for (const [, comment, name] of text.matchAll(/(\*\/\n)?^export (?:declare )?(?:class|interface|type|const|function) (\w+)/gm)) {
+      for (const [, comment, name] of text.matchAll(
+        /(\*\/\n)?^export (?:declare )?(?:class|interface|type|const|function) (\w+)/gm,
+      )) {
         if (names.has(name)) assert.ok(comment, `${name} in ${file} has no comment`);
       }
     }
   });
 
   test("are what a program in strict TypeScript expects", () => {
-    const { stdout, status } = spawnSync("npx", ["tsc", "-p", "test/tsconfig.json"], { cwd: PACKAGE, encoding: "utf8" });
+    const { stdout, status } = spawnSync("npx", ["tsc", "-p", "test/tsconfig.json"], {
+      cwd: PACKAGE,
+      encoding: "utf8",
+    });
     assert.equal(status, 0, stdout);
   });
 });
 
 test("the package holds what users need, and nothing else", () => {
-  const { stdout } = spawnSync("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], { cwd: PACKAGE, encoding: "utf8" });
+  const { stdout } = spawnSync("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], {
+    cwd: PACKAGE,
+    encoding: "utf8",
+  });
   const [{ files }] = JSON.parse(stdout);
   const others = files.map(({ path }) => path).filter((path) => !/^dist\/[a-z-]+(\.d\.ts|\.js)$/.test(path));
   assert.deepEqual(others.sort(), ["LICENSE", "README.md", "package.json"]);

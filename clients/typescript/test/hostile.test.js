@@ -2,8 +2,10 @@
 
 import assert from "node:assert/strict";
 import { createServer } from "node:net";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { suite, test } from "node:test";
+import { fileURLToPath } from "node:url";
 
 import { connect, ConnectError, JoinRefusedError } from "mewstream";
 import { behave, frame, joinScripted, serve } from "./scripted.js";
@@ -12,16 +14,52 @@ import { event, until, within } from "./support.js";
 const OPENED = { stream_id: "s", owner: "me", authorized_writers: ["me"], alias: "a" };
 const STRANGE = [null, 0, -1, 1.5, true, "", "text", [], [null], [1], ["a"], {}, { a: 1 }, [[]], [{}], 1e30, 2 ** 53];
 const KINDS = [
-  ...["system/welcome", "system/presence", "system/error", "system/notice", "system/unknown", "stream/open", "stream/ready"],
+  ...[
+    "system/welcome",
+    "system/presence",
+    "system/error",
+    "system/notice",
+    "system/unknown",
+    "stream/open",
+    "stream/ready",
+  ],
   ...["stream/start", "stream/data", "stream/complete", "stream/error", "stream/close", "stream/write-granted"],
-  ...["stream/write-revoked", "stream/read-granted", "stream/read-revoked", "stream/ownership-transferred", "stream/listed"],
+  ...[
+    "stream/write-revoked",
+    "stream/read-granted",
+    "stream/read-revoked",
+    "stream/ownership-transferred",
+    "stream/listed",
+  ],
   ...["participant/listed", "stream/synced", "space/invite-ack", "chat", "mcp/request", "mcp/response", "mcp/proposal"],
   ...["mcp/withdraw", "mcp/reject", "capability/grant", "unknown", "__proto__", "constructor"],
 ];
 const KEYS = [
   ...["stream_id", "stream", "participant", "participant_id", "event", "owner", "authorized_writers", "reason", "you"],
-  ...["authorized_readers", "conditions", "formats", "alias", "status", "new_owner", "previous_owner", "error", "message"],
-  ...["limit", "notice", "count", "first_seq", "text", "method", "params", "participants", "active_streams", "epoch", "seq"],
+  ...[
+    "authorized_readers",
+    "conditions",
+    "formats",
+    "alias",
+    "status",
+    "new_owner",
+    "previous_owner",
+    "error",
+    "message",
+  ],
+  ...[
+    "limit",
+    "notice",
+    "count",
+    "first_seq",
+    "text",
+    "method",
+    "params",
+    "participants",
+    "active_streams",
+    "epoch",
+    "seq",
+  ],
   ...["resume", "sequence", "content", "format_id", "by", "capabilities", "next", "recipient", "metadata", "__proto__"],
 ];
 const ENVELOPE_KEYS = ["id", "ts", "from", "to", "correlation_id", "context", "payload", "seq", "kind", "protocol"];
@@ -49,7 +87,8 @@ async function exchange(t, messages) {
   assert.equal(space.isConnected, true);
   for (const stream of space.streams.values()) {
     for (const name of Object.getOwnPropertyNames(Object.getPrototypeOf(stream))) {
-      if (!/^(constructor|send|flush|subscribe|.*grant.*|revoke.*|transfer|start|complete|fail|close)$/i.test(name)) void stream[name];
+      if (!/^(constructor|send|flush|subscribe|.*grant.*|revoke.*|transfer|start|complete|fail|close)$/i.test(name))
+        void stream[name];
     }
   }
   for (const subscription of subscriptions) {
@@ -66,7 +105,20 @@ async function exchange(t, messages) {
 
 suite("messages", () => {
   test("that are no envelopes are ignored", async (t) => {
-    const strange = ["", "{", "null", "[]", "1", '"text"', "{}", '{"kind":1}', '{"kind":null}', "[".repeat(100_000), "\u0000", '{"kind":"chat"'];
+    const strange = [
+      "",
+      "{",
+      "null",
+      "[]",
+      "1",
+      '"text"',
+      "{}",
+      '{"kind":1}',
+      '{"kind":null}',
+      "[".repeat(100_000),
+      "\u0000",
+      '{"kind":"chat"',
+    ];
     const deep = `{"kind":"chat","payload":{"a":${"[".repeat(50_000)}${"]".repeat(50_000)}}}`;
     await exchange(t, [...strange, deep, new Uint8Array(), new Uint8Array([0xff, 0xfe]), new Uint8Array([0x7b])]);
   });
@@ -90,10 +142,19 @@ suite("messages", () => {
   test("with any value in any field of an envelope do no harm", async (t) => {
     const messages = ENVELOPE_KEYS.flatMap((key) =>
       STRANGE.flatMap((value) =>
-        KINDS.map((kind) => ({ kind, from: "system:gateway", id: "i", payload: { stream: OPENED, ...OPENED }, [key]: value })),
+        KINDS.map((kind) => ({
+          kind,
+          from: "system:gateway",
+          id: "i",
+          payload: { stream: OPENED, ...OPENED },
+          [key]: value,
+        })),
       ),
     );
-    await exchange(t, messages.filter(({ kind, seq }) => kind !== "system/welcome" || seq === undefined));
+    await exchange(
+      t,
+      messages.filter(({ kind, seq }) => kind !== "system/welcome" || seq === undefined),
+    );
   });
 
   test("with huge numbers are positions only where JavaScript knows them exactly", async (t) => {
@@ -105,13 +166,33 @@ suite("messages", () => {
       `#s|${"9".repeat(5000)}|me#far too large`,
       "#s|78|me#good",
     ]);
-    assert.deepEqual(events.filter(({ message }) => message?.from === "a").map(({ message }) => message.seq), [undefined, undefined, 77]);
+    assert.deepEqual(
+      events.filter(({ message }) => message?.from === "a").map(({ message }) => message.seq),
+      [undefined, undefined, 77],
+    );
     assert.equal(space.position.seq, 78);
   });
 
   test("that are malformed frames are ignored", async (t) => {
-    const frames = ["#", "##", "#s", "#s#data", "#s|#", "#s||me#", "#|5|me#", "#s|x|me#", "#s|1e3|me#", "#s|0x5|me#", "#s|-5|me#", "#s| 5|me#"];
-    const { space } = await exchange(t, [...frames, ...frames.map((each) => Buffer.from(each)), Buffer.from([0x23, 0xff, 0x7c, 0x23])]);
+    const frames = [
+      "#",
+      "##",
+      "#s",
+      "#s#data",
+      "#s|#",
+      "#s||me#",
+      "#|5|me#",
+      "#s|x|me#",
+      "#s|1e3|me#",
+      "#s|0x5|me#",
+      "#s|-5|me#",
+      "#s| 5|me#",
+    ];
+    const { space } = await exchange(t, [
+      ...frames,
+      ...frames.map((each) => Buffer.from(each)),
+      Buffer.from([0x23, 0xff, 0x7c, 0x23]),
+    ]);
     assert.equal(space.position.seq, 1);
   });
 
@@ -119,12 +200,22 @@ suite("messages", () => {
     const { space, events } = await exchange(t, [
       { kind: "system/welcome", from: "bob", payload: { you: { id: "bob" } } },
       { kind: "stream/open", from: "bob", payload: { stream_id: "forged" } },
-      { kind: "stream/write-revoked", from: "bob", payload: { stream_id: "s", participant_id: "me", authorized_writers: [] } },
+      {
+        kind: "stream/write-revoked",
+        from: "bob",
+        payload: { stream_id: "s", participant_id: "me", authorized_writers: [] },
+      },
       { kind: "system/presence", from: "bob", payload: { event: "join", participant: { id: "ghost" } } },
     ]);
     assert.equal(space.participant, "me");
-    assert.deepEqual([[...space.streams.keys()], space.streams.get("s").writers, space.participants.size], [["s"], ["me"], 0]);
-    assert.deepEqual(new Set(events.filter(({ message }) => message?.from === "bob").map(({ type }) => type)), new Set(["message"]));
+    assert.deepEqual(
+      [[...space.streams.keys()], space.streams.get("s").writers, space.participants.size],
+      [["s"], ["me"], 0],
+    );
+    assert.deepEqual(
+      new Set(events.filter(({ message }) => message?.from === "bob").map(({ type }) => type)),
+      new Set(["message"]),
+    );
   });
 
   test("that come too fast are dropped, and counted", async (t) => {
@@ -158,7 +249,8 @@ suite("connections", () => {
     "fragments out of order": (peer) => peer.raw(Buffer.concat([frame(1, "x", { isLast: false }), frame(1, "y")])),
     "a long ping": (peer) => peer.raw(frame(9, "x".repeat(126))),
     "a cut ping": (peer) => peer.raw(frame(9, "x", { isLast: false })),
-    "a length beyond all memory": (peer) => peer.raw(Buffer.of(0x82, 127, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)),
+    "a length beyond all memory": (peer) =>
+      peer.raw(Buffer.of(0x82, 127, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)),
     "an empty close": (peer) => peer.close(),
   };
   for (const [what, hurt] of Object.entries(broken)) {
@@ -227,6 +319,29 @@ suite("connections", () => {
   });
 });
 
+suite("closing", () => {
+  const waits = {
+    "the next attempt is far away": { first: 1e9, most: 1e9 },
+    "the gateway does not answer a join": { first: 0 },
+  };
+  for (const [what, reconnect] of Object.entries(waits)) {
+    test(`ends everything, even if ${what}`, async (t) => {
+      let connections = 0;
+      const url = await serve(t, (peer) => {
+        if (++connections > 1) return;
+        peer.welcome();
+        peer.destroy();
+      });
+      const script = fileURLToPath(new URL("closing.js", import.meta.url));
+      const child = spawn("node", [script, url, JSON.stringify(reconnect)], { stdio: ["ignore", "pipe", "inherit"] });
+      t.after(() => child.kill());
+      const output = child.stdout.toArray();
+      assert.deepEqual(await within(once(child, "exit"), "it has not ended"), [0, null]);
+      assert.equal((await output).join(""), "closed\n");
+    });
+  }
+});
+
 suite("joins", () => {
   test("of something that is no gateway fail", async (t) => {
     const url = await serve(t, (peer) => peer.welcome({ epoch: undefined }));
@@ -244,8 +359,9 @@ suite("joins", () => {
   const answers = {
     "HTTP 403": "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno",
     "no HTTP": "220 mail.example ESMTP\r\n",
-    "the wrong key": "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: AAAA\r\n\r\n",
-    "nothing": "",
+    "the wrong key":
+      "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: AAAA\r\n\r\n",
+    nothing: "",
   };
   for (const [what, answer] of Object.entries(answers)) {
     test(`answered with ${what} fail`, async (t) => {
@@ -256,7 +372,10 @@ suite("joins", () => {
       server.listen(0, "127.0.0.1");
       await once(server, "listening");
       t.after(() => server.close());
-      await assert.rejects(connect(`ws://127.0.0.1:${server.address().port}`), (error) => error.constructor === ConnectError);
+      await assert.rejects(
+        connect(`ws://127.0.0.1:${server.address().port}`),
+        (error) => error.constructor === ConnectError,
+      );
     });
   }
 });

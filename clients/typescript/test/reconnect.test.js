@@ -40,11 +40,20 @@ suite("resume", () => {
     const later = stream.send("500"); // it waits
     await gateway.start();
     const resumed = await Promise.all(back);
-    assert.deepEqual(resumed.map(({ recovered, unconfirmed }) => [recovered, unconfirmed]), [[true, 0], [true, 0]]);
+    assert.deepEqual(
+      resumed.map(({ recovered, unconfirmed }) => [recovered, unconfirmed]),
+      [
+        [true, 0],
+        [true, 0],
+      ],
+    );
     await later;
     await before.send("501"); // the right has survived
     const received = await take(frames, 502);
-    assert.deepEqual(received.map(({ text }) => text).sort((a, b) => a - b), Array.from({ length: 502 }, (_, n) => String(n)));
+    assert.deepEqual(
+      received.map(({ text }) => text).sort((a, b) => a - b),
+      Array.from({ length: 502 }, (_, n) => String(n)),
+    );
     assert.ok(received.every(({ gap }) => gap === 0));
     assert.equal(new Set(received.map(({ seq }) => seq)).size, 502);
     assert.equal(seen.get("hero"), before);
@@ -69,12 +78,18 @@ suite("resume", () => {
     await stream.grant("cy").catch(() => undefined);
     network.isDown = false;
     const received = await take(frames, 1000);
-    assert.deepEqual(received.map(({ text }) => text), Array.from({ length: 1000 }, (_, number) => String(number)));
+    assert.deepEqual(
+      received.map(({ text }) => text),
+      Array.from({ length: 1000 }, (_, number) => String(number)),
+    );
     await until(() => events.some(({ type }) => type === "streamClosed"));
     const types = events.map(({ type }) => type).filter((type) => type !== "message");
     assert.deepEqual(types.slice(0, 2), ["disconnected", "resumed"]);
     // The connection of bob was lost without a close, so that he has left and joined again.
-    assert.deepEqual(types.slice(2).filter((type) => !/^(left|joined|refused)$/.test(type)), ["streamOpened", "chat", "streamClosed"]);
+    assert.deepEqual(
+      types.slice(2).filter((type) => !/^(left|joined|refused)$/.test(type)),
+      ["streamOpened", "chat", "streamClosed"],
+    );
     assert.equal(bob.streams.has(other.id), false);
     await stream.close();
   });
@@ -103,7 +118,10 @@ suite("resume", () => {
     network.hold("client");
     for (let number = 0; number < 10; number++) await stream.send(String(number));
     const resumed = event(ann, "resumed");
-    const flushed = assert.rejects(stream.flush(), (error) => error instanceof FramesUnconfirmedError && error.count === 10);
+    const flushed = assert.rejects(
+      stream.flush(),
+      (error) => error instanceof FramesUnconfirmedError && error.count === 10,
+    );
     network.cut();
     await flushed;
     assert.equal((await resumed).unconfirmed, 10);
@@ -128,7 +146,10 @@ suite("resume", () => {
     const next = await ann.open();
     await next.send("1");
     await next.send("2");
-    assert.deepEqual((await take(all, 2)).map((frame) => frame.gap), [1, 0]);
+    assert.deepEqual(
+      (await take(all, 2)).map((frame) => frame.gap),
+      [1, 0],
+    );
   });
 
   test("a drained gateway is returned to", async () => {
@@ -173,7 +194,10 @@ suite("the end", () => {
 
   test("comes after as many attempts as were allowed", async (t) => {
     const [network, ann] = await joinBy(t, "ann", { reconnect: { ...QUICK, attempts: 3 } });
-    const waiting = assert.rejects(ann.closed.then(() => ann.chat("late")), { name: "ConnectionClosedError" });
+    const waiting = assert.rejects(
+      ann.closed.then(() => ann.chat("late")),
+      { name: "ConnectionClosedError" },
+    );
     network.isDown = true;
     network.cut();
     assert.match((await within(ann.closed)).message, /could not be made again/);

@@ -110,7 +110,9 @@ export function behave(peer) {
 export async function serve(t, script) {
   const server = createServer((_, response) => response.writeHead(403).end("no"));
   server.on("upgrade", (request, socket) => {
-    const accept = createHash("sha1").update(`${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`);
+    const accept = createHash("sha1").update(
+      `${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`,
+    );
     socket.write(
       "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
         `Sec-WebSocket-Accept: ${accept.digest("base64")}\r\nSec-WebSocket-Protocol: mew.v0.4\r\n\r\n`,

@@ -48,14 +48,21 @@ suite("views", () => {
     const other = await ann.open();
     await other.close();
     await until(() => changes.some(([type]) => type === "removed"));
-    assert.deepEqual(changes, [["changed", stream.id], ["added", other.id], ["removed", other.id]]);
+    assert.deepEqual(changes, [
+      ["changed", stream.id],
+      ["added", other.id],
+      ["removed", other.id],
+    ]);
 
     const people = [];
     for (const type of ["added", "removed"]) ann.participants.on(type, ({ id }) => people.push([type, id]));
     const [cy] = await join("cy");
     await cy.close();
     await until(() => people.length === 2);
-    assert.deepEqual(people, [["added", "cy"], ["removed", "cy"]]);
+    assert.deepEqual(people, [
+      ["added", "cy"],
+      ["removed", "cy"],
+    ]);
     await stream.close();
   });
 
@@ -115,11 +122,30 @@ suite("frames", () => {
     const [one, two] = [await ann.open({ desiredId: "later" }), await ann.open()];
     await one.send("1");
     await two.send("2");
-    assert.deepEqual((await take(all, 2)).map((each) => each.text), ["1", "2"]);
-    assert.deepEqual((await take(early, 1)).map((each) => each.text), ["1"]);
+    assert.deepEqual(
+      (await take(all, 2)).map((each) => each.text),
+      ["1", "2"],
+    );
+    assert.deepEqual(
+      (await take(early, 1)).map((each) => each.text),
+      ["1"],
+    );
     await Promise.all([one.close(), two.close()]);
     assert.equal((await early.next()).done, true);
     all.close();
+  });
+
+  test("of a stream that is not open yet can be waited for", async () => {
+    const [ann, bob] = await join("ann", "bob");
+    const waiting = bob.stream("soon");
+    await assert.rejects(bob.stream("never", { timeout: 20 }), RequestTimeoutError);
+    const opened = await ann.open({ desiredId: "soon" });
+    assert.equal((await waiting).id, opened.id);
+    assert.equal(await bob.stream("soon"), await waiting);
+    const late = assert.rejects(bob.stream("never"), { name: "ConnectionClosedError" });
+    await opened.close();
+    await bob.close();
+    await late;
   });
 
   test("leaving the loop ends the subscription", async () => {
@@ -165,7 +191,10 @@ suite("frames", () => {
     const revoked = event(bob, "writeRevoked");
     await theirs.send("one too many").catch(() => undefined); // the revoke may have come before it
     await revoked;
-    await assert.rejects(theirs.flush().then(() => theirs.send("no")), UnauthorizedStreamWriteError);
+    await assert.rejects(
+      theirs.flush().then(() => theirs.send("no")),
+      UnauthorizedStreamWriteError,
+    );
     await stream.close();
     await assert.rejects(stream.send("no"), StreamNotFoundError);
   });
@@ -192,7 +221,10 @@ suite("frames", () => {
     for (let number = 0; number < 20_000; number++) await stream.send(String(number));
     await ann.flush();
     const received = await take(frames, 20_000);
-    assert.deepEqual(received.map((each) => each.text), Array.from({ length: 20_000 }, (_, number) => String(number)));
+    assert.deepEqual(
+      received.map((each) => each.text),
+      Array.from({ length: 20_000 }, (_, number) => String(number)),
+    );
     await stream.close();
   });
 });
@@ -277,7 +309,10 @@ suite("rights", () => {
     await assert.rejects(stream.grant("nobody"), ParticipantNotFoundError);
     await assert.rejects(ann.open({ target: ["nobody"] }), (error) => {
       assert.ok(error instanceof TargetNotFoundError && error instanceof RefusedError);
-      assert.deepEqual([error.code, error.name, error.details.targets], ["target_not_found", "TargetNotFoundError", ["nobody"]]);
+      assert.deepEqual(
+        [error.code, error.name, error.details.targets],
+        ["target_not_found", "TargetNotFoundError", ["nobody"]],
+      );
       return true;
     });
     await stream.close();
@@ -395,13 +430,22 @@ suite("connecting", () => {
     await assert.rejects(connect(gateway.url, { participant: "ann" }), { name: "JoinRefusedError" });
     await assert.rejects(connect(gateway.url, { space: "none", token: tokenOf("ann") }), { code: "validation_error" });
     await assert.rejects(connect(`${gateway.url}?token=x`), ConnectError);
-    await assert.rejects(connect("ws://user:secret@127.0.0.1"), ConnectError);
+    for (const url of ["ws://user:secret@127.0.0.1", "ws://user:secret@", "ws://127.0.0.1:x?token=secret"]) {
+      await assert.rejects(
+        connect(url),
+        (error) => error instanceof ConnectError && !/secret@|=secret/.test(error.message),
+      );
+    }
     await assert.rejects(connect("ftp://127.0.0.1"), ConnectError);
     await assert.rejects(connect("http://"), ConnectError);
   });
 
   test("takes any address of the gateway, and a function for the token", async () => {
-    for (const url of [`127.0.0.1:${gateway.port}`, `http://127.0.0.1:${gateway.port}/`, `${gateway.url}/any?space=demo`]) {
+    for (const url of [
+      `127.0.0.1:${gateway.port}`,
+      `http://127.0.0.1:${gateway.port}/`,
+      `${gateway.url}/any?space=demo`,
+    ]) {
       const space = await connect(url, { token: async () => tokenOf("ann") });
       assert.deepEqual([space.participant, space.isConnected], ["ann", true]);
       await space.drain();

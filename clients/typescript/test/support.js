@@ -101,7 +101,14 @@ export class Gateway {
 
   /** Joins the space, directly or by another `url`. */
   join(participant, { url = this.url, ...options } = {}) {
-    return connect(url, { space: "demo", participant, token: tokenOf(participant), reconnect: QUICK, WebSocket, ...options });
+    return connect(url, {
+      space: "demo",
+      participant,
+      token: tokenOf(participant),
+      reconnect: QUICK,
+      WebSocket,
+      ...options,
+    });
   }
 }
 
@@ -116,7 +123,9 @@ export function useGateway(test, options) {
     gateway,
     /** Joins as each of these participants. */
     join: async (...names) => {
-      const joined = await Promise.all(names.map((each) => (typeof each === "string" ? gateway.join(each) : gateway.join(...each))));
+      const joined = await Promise.all(
+        names.map((each) => (typeof each === "string" ? gateway.join(each) : gateway.join(...each))),
+      );
       spaces.push(...joined);
       return joined;
     },
@@ -150,7 +159,7 @@ export async function within(promise, what = "nothing happened") {
 
 /** Waits until something is true. */
 export async function until(isTrue, what = String(isTrue)) {
-  for (const end = Date.now() + PATIENCE; !isTrue(); ) {
+  for (const end = Date.now() + PATIENCE; !isTrue();) {
     if (Date.now() > end) assert.fail(`it did not become true: ${what}`);
     await sleep(5);
   }
@@ -204,7 +213,10 @@ export class Network {
       const gateway = createConnection(this.#target.port, "127.0.0.1");
       const pair = { client, gateway };
       this.#pairs.add(pair);
-      for (const [from, to] of [[client, gateway], [gateway, client]]) {
+      for (const [from, to] of [
+        [client, gateway],
+        [gateway, client],
+      ]) {
         from.on("data", (chunk) => to.write(chunk));
         from.on("error", () => undefined);
         from.on("close", () => {

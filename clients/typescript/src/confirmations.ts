@@ -43,10 +43,10 @@ export class Confirmations {
     if (size > SMALL) tally.largest = Math.max(tally.largest, size);
   }
 
-  /** Resolves to whether the `stream/sync` with this id was answered before the connection was lost. */
-  begin(id: string): Promise<boolean> {
+  /** Calls `resolve` with whether the `stream/sync` with this id was answered before the connection was lost. */
+  begin(id: string, resolve: (isConfirmed: boolean) => void): void {
     const marks = new Map([...this.#unconfirmed].map((tally) => [tally, tally.sent]));
-    return new Promise((resolve) => this.#waiting.set(id, { marks, resolve }));
+    this.#waiting.set(id, { marks, resolve });
   }
 
   /** Confirms everything that was sent before the `stream/sync` with this id. */

@@ -41,6 +41,12 @@ export interface LinkOwner {
   nextId(): string;
 }
 
+interface Waiting {
+  send(connection: Connection): void;
+  resolve(): void;
+  reject(error: unknown): void;
+}
+
 /** Sending waits while more than this is buffered. */
 const HIGH_WATER = 1 << 20;
 /** A WebSocket does not tell when its buffer is empty, so that one has to look. */
@@ -76,7 +82,9 @@ export class Link implements Receiver {
   /** For how many intervals of the heartbeat nothing has come. */
   #silence = 0;
   #heartbeatTimer: ReturnType<typeof setInterval> | undefined;
-  #waiting: (() => void)[] = [];
+  /** Those who want to send and have to wait, in order. */
+  readonly #waiting: Waiting[] = [];
+  #pollTimer: ReturnType<typeof setTimeout> | undefined;
   #resolveClosed!: (error: ConnectionClosedError) => void;
   #attempt = 0;
   #retryTimer: ReturnType<typeof setTimeout> | undefined;
@@ -117,22 +125,37 @@ export class Link implements Receiver {
     return this.#connection && this.#connection.buffered <= HIGH_WATER ? this.#connection : undefined;
   }
 
-  /** Waits until something can be sent. Rejects with {@link ConnectionClosedError} where that will not be. */
-  async #ready(): Promise<Connection> {
-    for (;;) {
-      const connection = this.#current();
-      if (connection) return connection;
-      await (this.#connection ? sleep(POLL_MS) : new Promise<void>((resolve) => this.#waiting.push(resolve)));
-    }
-  }
-
-  #wake(): void {
-    for (const resolve of this.#waiting.splice(0)) resolve();
-  }
-
-  /** Calls `send` with a connection: at once where that is possible, so that what is sent stays in order. */
+  /**
+   * Calls `send` with a connection: at once where that is possible, and never before those who wait already, so that
+   * what is sent stays in order. Rejects with {@link ConnectionClosedError} where there will be no connection.
+   */
   async whenReady(send: (connection: Connection) => void): Promise<void> {
-    send(this.#current() ?? (await this.#ready()));
+    const connection = this.#current();
+    if (connection && this.#waiting.length === 0) {
+      send(connection);
+      return;
+    }
+    await new Promise<void>((resolve, reject) => {
+      this.#waiting.push({ send, resolve, reject });
+      if (this.#waiting.length === 1) this.#release();
+    });
+  }
+
+  /** Lets those send who wait, as far as there is room. */
+  #release(): void {
+    clearTimeout(this.#pollTimer);
+    try {
+      for (;;) {
+        const connection = this.#current();
+        if (!connection || this.#waiting.length === 0) break;
+        const { send, resolve } = this.#waiting.shift() as Waiting;
+        send(connection);
+        resolve();
+      }
+    } catch (error) {
+      for (const { reject } of this.#waiting.splice(0)) reject(error);
+    }
+    if (this.#connection && this.#waiting.length) this.#pollTimer = setTimeout(() => this.#release(), POLL_MS);
   }
 
   /** Sends an envelope without waiting, if there is a connection; otherwise it is not sent at all. */
@@ -170,16 +193,18 @@ export class Link implements Receiver {
   async #sync(until: number, connection?: Connection): Promise<boolean> {
     const id = this.#owner.nextId();
     let isOver = false;
-    const sync = async (): Promise<boolean> => {
-      const ready = connection ?? this.#current() ?? (await this.#ready());
-      if (isOver) return false;
-      const answered = this.#confirmations.begin(id);
-      ready.send(encode("stream/sync", {}, { id }));
-      return answered;
-    };
+    const answered = new Promise<boolean>((resolve, reject) => {
+      const send = (ready: Connection): void => {
+        if (isOver) return;
+        this.#confirmations.begin(id, resolve);
+        ready.send(encode("stream/sync", {}, { id }));
+      };
+      if (connection) send(connection);
+      else this.whenReady(send).catch(reject);
+    });
     try {
       const text = `the gateway confirmed nothing within ${this.#requestTimeout} ms`;
-      return await within(sync(), until - Date.now(), text);
+      return await within(answered, until - Date.now(), text);
     } finally {
       isOver = true;
       this.#confirmations.forget(id);
@@ -262,7 +287,7 @@ export class Link implements Receiver {
     }
     this.#wasWelcomed = true;
     this.#owner.welcomed(welcome, resume);
-    this.#wake();
+    this.#release();
   }
 
   /** A dead network says nothing: a gateway that was silent for an interval is asked, and given up after another. */
@@ -301,7 +326,7 @@ export class Link implements Receiver {
       return;
     }
     this.#isDraining = true;
-    this.#wake();
+    this.#release();
     const { total } = this.#confirmations;
     try {
       if (!this.#connection) {
@@ -333,7 +358,7 @@ export class Link implements Receiver {
     this.#ending.abort();
     this.#confirmations.lost(error.message);
     this.#owner.ended(error);
-    this.#wake();
+    this.#release();
     this.#resolveClosed(error);
   }
 }

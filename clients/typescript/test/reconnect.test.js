@@ -12,7 +12,7 @@ import {
   RequestTimeoutError,
   StreamNotFoundError,
 } from "mewstream";
-import { event, Gateway, Network, QUICK, take, tokenOf, until, useGateway, within } from "./support.js";
+import { event, Gateway, Network, QUICK, sleep, take, tokenOf, until, useGateway, within } from "./support.js";
 
 const { gateway, join } = useGateway(node, { participants: ["ann", "bob", "cy"], hasData: true });
 
@@ -236,6 +236,34 @@ suite("the end", () => {
 });
 
 suite("limits", () => {
+  test("what has to wait until the network takes it stays in order", async (t) => {
+    const [network, ann] = await joinBy(t, "ann");
+    const [bob] = await join("bob");
+    const stream = await ann.open();
+    const frames = bob.subscribe(stream.id, { maxPending: Infinity });
+    const filler = "x".repeat(10_000);
+    const sent = [];
+    let isWaiting = true;
+    network.hold("client");
+    for (let number = 0; number < 1000; number++) sent.push(stream.send(`${number} ${filler}`)); // nobody awaits them
+    sent.at(-1).then(() => (isWaiting = false));
+    await sleep(50);
+    assert.ok(isWaiting);
+    network.release("client");
+    for (let number = 1000; isWaiting; number++) {
+      sent.push(stream.send(`${number} small`));
+      await sleep(1);
+    }
+    await Promise.all(sent);
+    await stream.flush();
+    const received = await take(frames, sent.length);
+    assert.deepEqual(
+      received.map(({ text }) => parseInt(text)),
+      sent.map((_, number) => number),
+    );
+    await stream.close();
+  });
+
   test("a frame that is too large is refused, and the connection comes back", async () => {
     const [ann] = await join("ann");
     const stream = await ann.open();

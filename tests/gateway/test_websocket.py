@@ -117,11 +117,12 @@ class TestStates:
         written = await peer.got()
         assert 0 < written.index(b'"system/welcome"') < written.index(b'"early"')
 
-    async def test_too_much_of_it_is_refused(self, gateway: Gateway) -> None:
+    @pytest.mark.parametrize(("count", "size"), [(10, 9_000), (3_000, 0)])
+    async def test_too_much_of_it_is_refused(self, gateway: Gateway, count: int, size: int) -> None:
         peer = Peer(gateway)
         peer.joins("ann", extensions=["positions"], resume={"epoch": "any", "seq": 0})
-        for _ in range(10):
-            peer.sends(b" " * 9_000)
+        for _ in range(count):
+            peer.sends(b" " * size)
         assert peer.state is ConnectionState.CLOSING and peer.close_code == 1009
         await asyncio.sleep(0.01)
         assert peer.state is ConnectionState.CLOSING and peer.member.space is None

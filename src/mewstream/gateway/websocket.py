@@ -38,6 +38,8 @@ log = logging.getLogger("mewstream.gateway")
 
 #: Bytes that a peer may send before it has joined. A join is small.
 STRANGER_MESSAGE_BYTES = 64 << 10
+#: What a message that waits for the welcome counts beyond its size, so that empty ones are bounded too.
+EARLY_MESSAGE_BYTES = 32
 
 _KINDS = {frames.TEXT: WSMsgType.TEXT, frames.BINARY: WSMsgType.BINARY}
 _OPCODES = {WSMsgType.TEXT: frames.TEXT, WSMsgType.BINARY: frames.BINARY, WSMsgType.CONTINUATION: 0}
@@ -86,6 +88,7 @@ class WebSocketMember(WSListener):
         self.heard_at = gateway.loop.time()
         self._early: list[tuple[int, bytes]] = []
         """Messages that arrived while it was joining, with their opcodes."""
+        self._early_bytes = 0
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
         self._work = gateway.work
@@ -455,7 +458,8 @@ class WebSocketMember(WSListener):
             return
         if self.state is ConnectionState.JOINING:
             self._early.append((opcode, message))
-            if sum(len(each) for _, each in self._early) > STRANGER_MESSAGE_BYTES:
+            self._early_bytes += len(message) + EARLY_MESSAGE_BYTES
+            if self._early_bytes > STRANGER_MESSAGE_BYTES:
                 too_much = LimitExceeded("too much was sent before the welcome", limit="message_bytes")
                 self._refuse_and_close(too_much, CloseReason.TOO_BIG)
             return

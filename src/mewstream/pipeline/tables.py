@@ -462,7 +462,11 @@ AUDIT = Table(
     (
         *_PLACE,
         Column("rule", "string", "which rule is broken"),
-        Column("severity", "string", "breach: somebody did what they were not allowed to; flaw: the log or a refusal is wrong"),
+        Column(
+            "severity",
+            "string",
+            "breach: somebody did what they were not allowed to; flaw: the log or a refusal is wrong",
+        ),
         Column("stream_id", "string", "the stream concerned"),
         Column("participant", "string", "the participant concerned"),
         Column("reason", "string", "what was found, and what was expected"),
@@ -652,8 +656,8 @@ _HEADER = """\
 This page is generated from `src/mewstream/pipeline/tables.py` by `make docs`; a test fails when it is stale.
 
 `mewstream pipeline run` makes these tables from a journal, and `mewstream query` knows each by its name. Bronze is what
-was recorded, silver are typed facts, gold is what people usually ask for. Times are UTC. Each table is a Delta table in the
-directory of its name, and any engine that reads Delta Lake
+was recorded, silver are typed facts, gold is what people usually ask for. Times are UTC. Each table is a Delta table
+in the directory of its name, and any engine that reads Delta Lake
 [reads it](pipeline.md#the-tables-in-other-engines).
 """
 

@@ -115,7 +115,7 @@ def rates(data: ReportData) -> Figure | None:
 
 
 def latency(data: ReportData) -> Figure | None:
-    """From the writer's own time to the gateway's, where payloads carry one."""
+    """From the writer's own time to the gateway's, if payloads carry one."""
     span = data.span
     if span is None or not data.latency:
         return None

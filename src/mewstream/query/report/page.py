@@ -1,6 +1,6 @@
 """The page: one HTML file with everything in it, that asks nobody for anything.
 
-Every text that came from a participant goes through :func:`~mewstream.query.report.formatting.safe`. The page forbids
+Every text that came from a participant goes through :func:`~mewstream.query.report.formatting.escape`. The page forbids
 itself the network by its own Content-Security-Policy.
 """
 

@@ -1,4 +1,5 @@
-# `make test` and `make serve` need nothing but Python 3.11 or newer: they make .venv and install into it.
+# Every target makes .venv first and installs into it. `make serve` and `make demo` need nothing but Python 3.11 or newer;
+# `make test` also needs nginx, Chromium and Java 17 or 21, and `make ts` needs Node 20, npm and Chromium.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin

@@ -22,7 +22,7 @@ import psutil
 
 from mewstream.pipeline.tables import BY_NAME, PUBLIC
 from mewstream.pipeline.warehouse import open_warehouse
-from mewstream.query.asking import plain_rows, questions
+from mewstream.query.database import open_database, plain_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,8 +83,8 @@ def found(value: Any) -> Any:
 
 def rows(warehouse: Path | str, name: str, where: str = "true") -> list[Found]:
     keys = ", ".join(f'"{key}"' for key in BY_NAME[name].keys)
-    with questions(open_warehouse(warehouse)) as asked:
-        return [found(row) for row in asked.rows(f"SELECT * FROM {name} WHERE {where} ORDER BY {keys}")]
+    with open_database(open_warehouse(warehouse)) as database:
+        return [found(row) for row in database.rows(f"SELECT * FROM {name} WHERE {where} ORDER BY {keys}")]
 
 
 class PipelineProcess:

@@ -18,8 +18,8 @@ from mewstream.protocol.fold import apply
 from mewstream.protocol.records import Frame
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
-from mewstream.query.asking import Questions
 from mewstream.query.asof import NoSuchState, Point, state_in_journal, state_in_records, welcome
+from mewstream.query.database import WarehouseDatabase
 from support import Client, GatewayProcess, space_config
 
 PEOPLE = ("ann", "bob", "cy", "dee")
@@ -34,10 +34,10 @@ def states_of(play: Play) -> dict[int, dict[str, Any]]:
     return told
 
 
-def records_of(data: Path) -> Questions:
+def records_of(data: Path) -> WarehouseDatabase:
     """The records of a journal, as the bronze table has them."""
     records = rows_of(data).drop_columns(["partition"])
-    return Questions(lambda name: records)
+    return WarehouseDatabase(lambda name: records)
 
 
 @pytest.fixture

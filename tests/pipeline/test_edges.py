@@ -12,7 +12,7 @@ from running import bring_up_to_date, rows, tables_of
 from mewstream.pipeline.tables import PUBLIC, SHOWN
 from mewstream.pipeline.warehouse import open_warehouse
 from mewstream.protocol.records import Frame
-from mewstream.query.asking import questions
+from mewstream.query.database import open_database
 from mewstream.query.with_spark import register_views
 
 
@@ -23,10 +23,10 @@ def test_an_empty_journal(spark: SparkSession, tmp_path: Path) -> None:
     assert (result.batches, result.records) == (0, 0)
     assert tables_of(tmp_path / "warehouse") == {table.name: [] for table in PUBLIC}
     made = open_warehouse(tmp_path / "warehouse")
-    with questions(made) as asked:
-        assert asked.known() == [table.name for table in SHOWN]
+    with open_database(made) as database:
+        assert database.table_names() == [table.name for table in SHOWN]
         question = "SELECT count(*) AS count FROM frames JOIN streams USING (space, stream_id)"
-        assert asked.rows(question) == [{"count": 0}]
+        assert database.rows(question) == [{"count": 0}]
     assert register_views(spark, made) == [table.name for table in SHOWN]
     assert spark.sql(question).first()[0] == 0
 

@@ -19,7 +19,7 @@ from mewstream.pipeline.files import files_told, write_files
 from mewstream.pipeline.maintenance import COMPACT_EVERY, FAN_IN, SIZES, after_batch, before_batch, compact, retain
 from mewstream.pipeline.tables import COMMITS, FRAMES, PARTICIPANTS
 from mewstream.pipeline.warehouse import open_warehouse
-from mewstream.query.asking import questions
+from mewstream.query.database import open_database
 
 DAY = timedelta(days=1)
 
@@ -62,8 +62,8 @@ def counting(root: Path) -> float:
     taken = []
     for _ in range(25):
         began = time.process_time()
-        with questions(open_warehouse(root)) as asked:
-            asked.rows("SELECT count(*) FROM frames")
+        with open_database(open_warehouse(root)) as database:
+            database.rows("SELECT count(*) FROM frames")
         taken.append(time.process_time() - began)
     return min(taken)
 
@@ -80,12 +80,12 @@ def small_after_large(root: Path, *, large: int, batches: int, rows: int) -> tup
     assert max(most, *found) < 200, (most, found)
     last = counting(root)
     print(f"{most} files at most, {found} at the end; a count took {first:.3f} s of CPU, and {last:.3f} s at the end")
-    with questions(open_warehouse(root)) as asked:
+    with open_database(open_warehouse(root)) as database:
         total = large + batches * rows
-        assert asked.rows("SELECT count(*) AS n, count(DISTINCT seq) AS seqs, max(seq) AS last FROM frames") == [
+        assert database.rows("SELECT count(*) AS n, count(DISTINCT seq) AS seqs, max(seq) AS last FROM frames") == [
             {"n": total, "seqs": total, "last": total - 1}
         ]
-        assert asked.rows("SELECT count(*) AS n, max(batch) AS last FROM commits") == [
+        assert database.rows("SELECT count(*) AS n, max(batch) AS last FROM commits") == [
             {"n": batches + 2, "last": batches + 1}
         ]
     return first, last
@@ -185,9 +185,9 @@ class TestSkipping:
         # Others are damaged: who reads them fails.
         for file in set(dataset.files) - {str(Path(uri).relative_to(tmp_path / "refusals")) for uri in uris}:
             (tmp_path / "refusals" / file).write_bytes(b"damaged")
-        with questions(open_warehouse(tmp_path)) as asked:
+        with open_database(open_warehouse(tmp_path)) as database:
             expected = 1 if "seq" in where else files * 10
-            assert asked.rows(f"SELECT count(sender) + count(seq) AS n FROM refusals WHERE {where}") == [
+            assert database.rows(f"SELECT count(sender) + count(seq) AS n FROM refusals WHERE {where}") == [
                 {"n": expected}
             ]
 

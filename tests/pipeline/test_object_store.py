@@ -1,4 +1,4 @@
-"""A warehouse in an object store: made, killed, gone on with, asked, erased. No jar is needed for any of it."""
+"""A warehouse in an object store: made, killed, gone on with, database, erased. No jar is needed for any of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.maintenance import COMPACT_EVERY, FAN_IN, after_batch, before_batch, compact
 from mewstream.pipeline.storage import store_at
 from mewstream.pipeline.warehouse import open_warehouse
-from mewstream.query.asking import questions
+from mewstream.query.database import open_database
 
 WAREHOUSE = f"s3://{BUCKET}/some/warehouse"
 
@@ -46,8 +46,8 @@ def test_everything_but_spark(store: str) -> None:
         commit(tables, refusals=[{"seq": seq, "space": f"space-{seq % 2}"}], streams=[{"is_open": True}])
     compact(tables.logs["refusals"])
     assert len(tables.logs["refusals"].files()) == 1
-    with questions(open_warehouse(WAREHOUSE)) as asked:
-        found = asked.rows("SELECT space, count(*) AS n FROM refusals GROUP BY space ORDER BY space")
+    with open_database(open_warehouse(WAREHOUSE)) as database:
+        found = database.rows("SELECT space, count(*) AS n FROM refusals GROUP BY space ORDER BY space")
     assert found == [{"space": "space-0", "n": FAN_IN // 2}, {"space": "space-1", "n": FAN_IN // 2}]
     other = new_tables(WAREHOUSE)
     commit(tables, refusals=[{"seq": FAN_IN}])

@@ -17,7 +17,7 @@ from samples import Sample
 
 from mewstream.pipeline.tables import SHOWN
 from mewstream.pipeline.warehouse import open_warehouse
-from mewstream.query.asking import questions
+from mewstream.query.database import open_database
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
 NUMBERS = ("bigint", "int", "tinyint", "double")
@@ -36,9 +36,9 @@ def sums(name: str, *, quote: str = '"') -> list[str]:
 
 @pytest.fixture(scope="module")
 def expected(sample: Sample) -> Totals:
-    with questions(open_warehouse(sample.warehouse)) as asked:
+    with open_database(open_warehouse(sample.warehouse)) as database:
         told = {
-            table.name: list(asked.rows(f"SELECT {', '.join(sums(table.name))} FROM {table.name}")[0].values())
+            table.name: list(database.rows(f"SELECT {', '.join(sums(table.name))} FROM {table.name}")[0].values())
             for table in SHOWN
         }
     assert told["records"][0] == sample.records
@@ -136,6 +136,6 @@ def test_spark_with_the_jars_of_delta(sample: Sample, expected: Totals) -> None:
     }
     found = run_shown(f"quick = {quick}\n{code}", sample.warehouse.parent)
     told = eval(found)  # what was printed a moment ago
-    with questions(open_warehouse(sample.warehouse)) as asked:
-        assert asked.rows("SELECT count(*) AS n FROM content_position") == [{"n": told.pop("content_position")[0]}]
+    with open_database(open_warehouse(sample.warehouse)) as database:
+        assert database.rows("SELECT count(*) AS n FROM content_position") == [{"n": told.pop("content_position")[0]}]
     assert_equal(told, expected)

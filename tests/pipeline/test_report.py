@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 import pytest
 from warehouses import START, Rows, both, session, tables
 
-from mewstream.query.report import Chosen, write_report
+from mewstream.query.report import Selection, write_report
 from mewstream.query.report.data import (
     MOST_BUCKETS,
     MOST_ROWS,
@@ -26,7 +26,7 @@ from mewstream.query.report.data import (
     Span,
     collect,
 )
-from mewstream.query.report.look import lasting
+from mewstream.query.report.formatting import format_duration
 from mewstream.query.report.page import page
 
 FIGURES = {
@@ -43,14 +43,14 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 
 def written(rows: Rows, out: Path, **chosen: Any) -> str:
-    with tables(rows) as asked:
-        write_report(asked, out, Chosen(**chosen))
+    with tables(rows) as database:
+        write_report(database, out, Selection(**chosen))
     return out.read_text(encoding="utf-8")
 
 
 def collected(rows: Rows, **chosen: Any) -> ReportData:
-    with tables(rows) as asked:
-        return collect(asked, Chosen(**chosen))
+    with tables(rows) as database:
+        return collect(database, Selection(**chosen))
 
 
 def figures_in(text: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_the_peak_is_the_highest_point_of_the_picture() -> None:
     data = collected(session(seed=2, streams=3))
     text = page(data, generated=0)
     assert data.span is not None
-    step = lasting(data.span.step)
+    step = format_duration(data.span.step)
     assert f'<th class="number">peak rate in {step}</th>' in text
     assert f"counted in steps of {step}" in text
     drawn = figures_in(text)["rates"]

@@ -15,7 +15,7 @@ from running import Found, bring_up_to_date, found
 from mewstream.pipeline.warehouse import open_warehouse
 from mewstream.protocol import kinds
 from mewstream.protocol.records import Frame
-from mewstream.query.asking import questions
+from mewstream.query.database import open_database
 from mewstream.query.dialects import DUCKDB, SPARK, TRINO, Dialect, Type
 from mewstream.query.typed_views import sql_type, view_name
 from mewstream.query.with_spark import register_views
@@ -85,8 +85,8 @@ class Decoded:
             self.play.frame("ann", self.streams[number], data, opcode=opcode)
 
     def ask(self, sql: str) -> list[Found]:
-        with questions(self.warehouse) as asked:
-            return [found(row) for row in asked.rows(sql)]
+        with open_database(self.warehouse) as database:
+            return [found(row) for row in database.rows(sql)]
 
     def rows(self, table: str, number: int) -> list[Found]:
         columns = "seq, kind, body, text" if table == "content" else "seq, kind, reasons, data"
@@ -169,8 +169,8 @@ class TestTypedViews:
         return with_spark
 
     def test_one_for_each_format(self, decoded: Decoded) -> None:
-        with questions(decoded.warehouse) as asked:
-            typed = [view.name for view in asked.typed_views()]
+        with open_database(decoded.warehouse) as database:
+            typed = [view.name for view in database.typed_views()]
         assert typed[:7] == [
             *("content_position", "content_events_log", "content_notes", "content_latin", "content_picture"),
             *("content_any", "content_rich"),

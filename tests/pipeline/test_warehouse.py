@@ -226,6 +226,14 @@ class TestOpening:
         assert store_at("s3://bucket/warehouse/").uri("frames") == "s3://bucket/warehouse/frames"
         assert "secret" not in str(store_at("s3://key:secret@bucket/warehouse"))
 
+    @pytest.mark.parametrize(
+        ("user", "shown"),
+        [("lake@", "lake@"), ("lake:Secret@", "lake@"), (":Secret@", ""), ("lake%3ASecret@", ""), ("", "")],
+    )
+    def test_a_container_of_azure_is_shown_and_no_password(self, user: str, shown: str) -> None:
+        host = "account.dfs.core.windows.net"
+        assert str(store_at(f"abfss://{user}{host}/w?sig=Secret")) == f"abfss://{shown}{host}/w"
+
     def test_what_is_gone_is_one_line(self, tmp_path: Path) -> None:
         commit(new_tables(tmp_path), refusals=[{"seq": 1}], audit=[{"seq": 1}])
         (tmp_path / "audit" / "_delta_log" / "00000000000000000001.json").unlink()

@@ -1,6 +1,6 @@
 """Tables made by hand, for tests of what reads them: no journal, no pipeline.
 
-    with tables(session(seed=1, streams=3)) as asked: ...     # the Questions that commands ask
+    with tables(session(seed=1, streams=3)) as database: ...     # the WarehouseDatabase of the commands
 
 Rows are dictionaries that name only what matters; the rest is null, as declared in ``mewstream.pipeline.tables``.
 """
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mewstream.pipeline.column_types import arrow_type
 from mewstream.pipeline.tables import PUBLIC
-from mewstream.query.asking import Questions
+from mewstream.query.database import WarehouseDatabase
 
 START = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 CODES = (
@@ -29,14 +29,14 @@ CODES = (
 Rows = dict[str, list[dict[str, Any]]]
 
 
-def tables(rows: Rows) -> Questions:
+def tables(rows: Rows) -> WarehouseDatabase:
     made: dict[str, pa.Table] = {}
     for table in PUBLIC:
         columns = table.all_columns
         schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
         assert all(set(row) <= set(schema.names) for row in rows.get(table.name, [])), table.name
         made[table.name] = pa.Table.from_pylist(rows.get(table.name, []), schema)
-    return Questions(made.__getitem__)
+    return WarehouseDatabase(made.__getitem__)
 
 
 def session(

@@ -36,21 +36,21 @@ def audit(warehouse: str, spaces: tuple[str, ...], as_json: bool) -> None:
       mewstream audit --warehouse ./warehouse
       mewstream audit --warehouse ./warehouse --space demo --json
     """
-    with asking(warehouse, "reading the verdict") as asked:
-        from mewstream.query.asking import plain
+    with asking(warehouse, "reading the verdict") as database:
+        from mewstream.query.database import plain
 
-        refuse_unknown(asked, spaces, warehouse)
+        refuse_unknown(database, spaces, warehouse)
         chosen = "WHERE space IN (SELECT unnest($spaces))" if spaces else ""
         given = {"spaces": list(spaces)} if spaces else {}
-        verdicts = asked.rows(f"SELECT {', '.join(_JUDGED)} FROM space_summary {chosen} ORDER BY space", **given)
+        verdicts = database.rows(f"SELECT {', '.join(_JUDGED)} FROM space_summary {chosen} ORDER BY space", **given)
         is_sound = all(row["verdict"] == "sound" for row in verdicts)
         found = f"SELECT * FROM audit {chosen} ORDER BY space, seq, rule"
         if as_json:
-            findings = [] if is_sound else asked.rows(found, **given)
+            findings = [] if is_sound else database.rows(found, **given)
             for row in (*verdicts, *findings):
                 click.echo(msgspec.json.encode(plain(row)))
         else:
-            _print(verdicts, [] if is_sound else asked.rows(f"{found} LIMIT {_SHOWN}", **given))
+            _print(verdicts, [] if is_sound else database.rows(f"{found} LIMIT {_SHOWN}", **given))
     if not is_sound:
         sys.exit(1)
 

@@ -28,7 +28,7 @@ def told_by(command: str) -> Tell:
         raise click.UsageError(f"--on-finding {command!r} cannot be read as a command: {flaw}") from None
 
     def tell(findings: list[dict[str, Any]]) -> bool:
-        from mewstream.query.asking import plain
+        from mewstream.query.database import plain
 
         lines = b"".join(msgspec.json.encode(plain(each)) + b"\n" for each in findings)
         try:

@@ -60,8 +60,8 @@ def query(warehouse: str, as_json: bool, limit: int, engine: str, sql: str | Non
     require_query()
     sql = (sys.stdin.read() if sql == "-" else sql or "").strip().rstrip(";")
     if not sql or sql.lower().split() == ["show", "tables"]:
-        with asking(warehouse, "looking for tables") as asked:
-            _list_tables(asked.known(), as_json)
+        with asking(warehouse, "looking for tables") as database:
+            _list_tables(database.table_names(), as_json)
         return
     with (_with_duckdb if engine == "duckdb" else _with_spark)(warehouse, sql) as answer:
         columns = _distinct(answer.columns)
@@ -74,12 +74,12 @@ def query(warehouse: str, as_json: bool, limit: int, engine: str, sql: str | Non
 
 @contextlib.contextmanager
 def _with_duckdb(warehouse: str, sql: str) -> Iterator[Answer]:
-    from mewstream.query.asking import plain_rows
+    from mewstream.query.database import plain_rows
 
     with contextlib.ExitStack() as stack:
-        asked = stack.enter_context(asking(warehouse, "asking"))
-        stack.enter_context(asked.one_line_errors())
-        found = asked.answer(sql)
+        database = stack.enter_context(asking(warehouse, "asking"))
+        stack.enter_context(database.one_line_errors())
+        found = database.query(sql)
         yield Answer(found.schema.names, itertools.chain.from_iterable(map(plain_rows, found)))
 
 
@@ -87,11 +87,11 @@ def _with_duckdb(warehouse: str, sql: str) -> Iterator[Answer]:
 def _with_spark(warehouse: str, sql: str) -> Iterator[Answer]:
     from mewstream.cli.spark import json_rows, session
     from mewstream.pipeline.warehouse import open_warehouse
-    from mewstream.query.with_spark import ask, register_views
+    from mewstream.query.with_spark import register_views, run_query
 
     opened = open_warehouse(warehouse)
     with working("starting Spark"), session() as spark:
-        found = ask(spark, sql, register_views(spark, opened))
+        found = run_query(spark, sql, register_views(spark, opened))
         columns = found.columns
         numbered = found.toDF(*map(str, range(len(columns))))
         rows = (list(msgspec.json.decode(line).values()) for line in json_rows(numbered))

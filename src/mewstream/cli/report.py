@@ -44,9 +44,9 @@ def report(warehouse: str, out: Path, spaces: tuple[str, ...], since: int | None
     """
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since is not before --until: nothing could be shown")
-    with asking(warehouse, "drawing") as asked:
-        from mewstream.query.report import Chosen, write_report
+    with asking(warehouse, "drawing") as database:
+        from mewstream.query.report import Selection, write_report
 
-        refuse_unknown(asked, spaces, warehouse)
-        write_report(asked, out, Chosen(spaces=spaces, since=since, until=until))
+        refuse_unknown(database, spaces, warehouse)
+        write_report(database, out, Selection(spaces=spaces, since=since, until=until))
     click.echo(f"written: {out}")

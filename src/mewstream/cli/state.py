@@ -76,9 +76,9 @@ def state(
         from mewstream.cli.warehouses import asking
 
         assert warehouse is not None
-        with asking(warehouse, "folding the log") as asked:
-            spaces = [] if space else [row["space"] for row in asked.rows("SELECT space FROM space_summary")]
-            found = state_in_records(asked, space or _only(sorted(spaces), warehouse), at)
+        with asking(warehouse, "folding the log") as database:
+            spaces = [] if space else [row["space"] for row in database.rows("SELECT space FROM space_summary")]
+            found = state_in_records(database, space or _only(sorted(spaces), warehouse), at)
     told = welcome(found, participant)
     if as_json:
         click.echo(msgspec.json.encode(told))

@@ -33,7 +33,7 @@ def print_sql(warehouse: str, dialect: str, schema: str, catalog: str | None) ->
       mewstream warehouse sql --warehouse ./warehouse --dialect duckdb | duckdb analysis.db
       mewstream warehouse sql --warehouse s3://bucket/warehouse --dialect trino --schema cats
     """
-    with asking(warehouse, "reading the formats") as asked:
+    with asking(warehouse, "reading the formats") as database:
         from mewstream.pipeline.storage import store_at
         from mewstream.pipeline.tables import SHOWN
         from mewstream.query.dialects import DIALECTS
@@ -45,7 +45,7 @@ def print_sql(warehouse: str, dialect: str, schema: str, catalog: str | None) ->
             *(chosen.table(catalog, schema, table.name, store.uri(table.name)) for table in SHOWN),
         ]
         content = chosen.place(catalog, schema, "content")
-        for view in asked.typed_views():
+        for view in database.typed_views():
             statements.append(chosen.view(catalog, schema, view.name, view.select(chosen, content)))
     for statement in statements:
         click.echo(f"{statement};")

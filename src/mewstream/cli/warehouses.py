@@ -16,7 +16,7 @@ from mewstream.pipeline.errors import PipelineError
 from mewstream.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mewstream.query.asking import Questions
+    from mewstream.query.database import WarehouseDatabase
 
 warehouse_option = click.option(
     "--warehouse",
@@ -30,13 +30,13 @@ _PATIENCE = 2.0
 
 
 @contextlib.contextmanager
-def asking(warehouse: str, what: str) -> Iterator[Questions]:
-    """Questions to a warehouse as it is now. ``what`` is being done, for those who wait."""
+def asking(warehouse: str, what: str) -> Iterator[WarehouseDatabase]:
+    """Open the database of a warehouse as it is now. ``what`` is shown if it takes long."""
     require_query()
     from mewstream.pipeline.warehouse import open_warehouse
-    from mewstream.query.asking import questions
+    from mewstream.query.database import open_database
 
-    with working(what), questions(open_warehouse(warehouse)) as opened:
+    with working(what), open_database(open_warehouse(warehouse)) as opened:
         yield opened
 
 
@@ -50,9 +50,9 @@ def require_query() -> None:
         ) from None
 
 
-def refuse_unknown(asked: Questions, spaces: tuple[str, ...], warehouse: str) -> None:
+def refuse_unknown(database: WarehouseDatabase, spaces: tuple[str, ...], warehouse: str) -> None:
     if spaces:
-        known = asked.rows(
+        known = database.rows(
             "SELECT space FROM space_summary WHERE space IN (SELECT unnest($spaces))", spaces=list(spaces)
         )
         if missing := set(spaces) - {row["space"] for row in known}:

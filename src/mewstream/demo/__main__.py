@@ -27,7 +27,7 @@ from mewstream.pipeline.java import find_java
 from mewstream.protocol.errors import MewError
 
 if TYPE_CHECKING:
-    from mewstream.query.asking import Questions
+    from mewstream.query.database import WarehouseDatabase
 
 _MARKER = ".mewstream-demo"
 """In a directory of ours, which a later demo may empty."""
@@ -66,16 +66,16 @@ def demo(directory: Path) -> None:
     with _part(console, "2. The pipeline: tables of everything that flowed"):
         _run_pipeline(console, gateway.data, directory / "warehouse")
     from mewstream.pipeline.warehouse import open_warehouse
-    from mewstream.query.asking import questions
+    from mewstream.query.database import open_database
     from mewstream.query.report import write_report
 
-    with questions(open_warehouse(directory / "warehouse")) as asked:
+    with open_database(open_warehouse(directory / "warehouse")) as database:
         with _part(console, "3. The audit: was everything allowed?"):
-            is_sound = _print_audit(console, asked)
+            is_sound = _print_audit(console, database)
         with _part(console, "4. What happened, in numbers"):
-            _print_summary(console, asked)
+            _print_summary(console, database)
         with _part(console, "5. The report"), console.status("drawing"):
-            write_report(asked, report)
+            write_report(database, report)
     console.print(f"\n[bold]The report is in {report.absolute()}[/]: open it in a browser.")
     console.print("Go on with what is there:")
     for line in (
@@ -133,22 +133,22 @@ def _run_pipeline(console: Console, data: Path, warehouse: Path) -> None:
     console.print(table)
 
 
-def _print_audit(console: Console, asked: Questions) -> bool:
-    [row] = asked.rows(
+def _print_audit(console: Console, database: WarehouseDatabase) -> bool:
+    [row] = database.rows(
         "SELECT verdict, frames_judged, refusals_judged FROM space_summary WHERE space = $space", space=SPACE
     )
     style = "bold green" if row["verdict"] == "sound" else "bold red"
     console.print(
         Text(row["verdict"], style), f"- {row['frames_judged']} frames and {row['refusals_judged']} refusals judged"
     )
-    for finding in asked.rows("SELECT seq, rule, reason FROM audit ORDER BY seq LIMIT 20"):
+    for finding in database.rows("SELECT seq, rule, reason FROM audit ORDER BY seq LIMIT 20"):
         console.print(Text(f"seq {finding['seq']}  {finding['rule']}  {printable(str(finding['reason']))}", "red"))
     return bool(row["verdict"] == "sound")
 
 
-def _print_summary(console: Console, asked: Questions) -> None:
+def _print_summary(console: Console, database: WarehouseDatabase) -> None:
     for title, sql in _QUESTIONS.items():
-        found = asked.rows(sql)
+        found = database.rows(sql)
         if found:
             table = Table(*found[0], title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
             for row in found:

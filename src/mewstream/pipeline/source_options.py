@@ -28,6 +28,9 @@ Start = str | int | Position | dict[int, int]
 """``earliest`` or ``latest``, a time in microseconds, a whole position, or offsets of some partitions."""
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?\Z", re.IGNORECASE)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
+_AZURE = ("abfs", "abfss")
+#: What Azure allows as the name of a container, which a key or a password seldom is.
+_CONTAINER = re.compile(r"[a-z0-9$-]{3,63}")
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,11 +118,19 @@ def _start(text: str) -> Start:
 
 
 def without_secrets(path: str) -> str:
-    """A path as it may be shown: URIs can carry keys before the host and after the question mark."""
+    """Return a path as it may be shown: URIs can carry keys before the host and after the question mark.
+
+    In a URI of Azure, the container stands where other URIs have a user. It is shown, because without it nobody can
+    tell one warehouse of an account from another. A password after it is not.
+    """
     if "://" not in path:
         return path
     parts = urlsplit(path)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    user, _, host = parts.netloc.rpartition("@")
+    container = user.partition(":")[0]
+    if parts.scheme in _AZURE and _CONTAINER.fullmatch(container):
+        host = f"{container}@{host}"
+    return f"{parts.scheme}://{host}{parts.path}"
 
 
 @functools.lru_cache(maxsize=8)

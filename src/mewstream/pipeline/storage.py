@@ -104,7 +104,7 @@ def store_at(path: str | Path) -> Store:
 @contextlib.contextmanager
 def locked(store: Store) -> Iterator[None]:
     """One writer at a time. In a directory a second one is refused at once; in an object store, which has no locks,
-    whoever commits a batch first goes on, and Delta refuses the other's commit."""
+    the first to commit continues, and Delta refuses the other's commit."""
     if not store.is_local:
         yield
         return

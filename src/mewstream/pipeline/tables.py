@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 class Layout(StrEnum):
-    """How the files of a table are laid out, which is also how its rows come about."""
+    """How the files of a table are partitioned, which follows from how its rows come about."""
 
     DATES = "dates"
     """Final rows, many: a directory for each day."""
@@ -55,7 +55,7 @@ class Layout(StrEnum):
     """Nothing but open rows."""
 
 
-DATE = Column("date", "date", "the day of it, UTC: files are laid out by it")
+DATE = Column("date", "date", "its day (UTC), by which files are partitioned")
 IS_OPEN = Column("is_open", "boolean", "it may still change; false: it has ended, and the row is final")
 _PARTITION = {Layout.DATES: DATE, Layout.OPEN_AND_FINAL: IS_OPEN}
 #: Beside keys and times, what questions are about: a file that holds nothing of it is not read.
@@ -85,7 +85,7 @@ class Table:
 
     @property
     def partition(self) -> Column | None:
-        """The column by which files are laid out. The path of a file says its value."""
+        """The column by which files are partitioned. The path of a file says its value."""
         return _PARTITION.get(self.layout)
 
     @property
@@ -110,7 +110,7 @@ _STREAM = Column("stream_id", "string", "the stream")
 _SENDER = Column("sender", "string", "who wrote it")
 _PLACE = (_SPACE, _SEQ, _TS)
 _FORMAT = Column("format_id", "string", "the announced format, by its id")
-_SCHEMA_HASH = Column("schema_hash", "string", "SHA-256 of the format's JSON Schema, where it has one")
+_SCHEMA_HASH = Column("schema_hash", "string", "SHA-256 of the format's JSON Schema, if it has one")
 
 # -- bronze ---------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ RECORDS = Table(
         Column("record", "string", "what happened: frame, joined, write-granted, ..."),
         Column("kind", "string", "the kind of the message that it was, or that told of it"),
         Column("sender", "string", "who caused it"),
-        Column("participant", "string", "whom it concerns, where that is another"),
+        Column("participant", "string", "whom it concerns, if not the sender"),
         _STREAM,
         Column("stream_seq", "bigint", "frames: position in the stream, gap-free"),
         Column("opcode", "tinyint", "frames: 1 text, 2 binary"),
@@ -138,9 +138,9 @@ RECORDS = Table(
         Column("sequence", "bigint", "the writer's own number in stream/data"),
         Column("gap", "bigint", "how many of those numbers were skipped before it"),
         Column("format_id", "string", "the format of a frame"),
-        Column("detail", "string", "what remains of the record, as JSON"),
+        Column("detail", "string", "the rest of the record, as JSON"),
         Column("data", "binary", "the data of a raw frame, or a whole envelope"),
-        Column("readers_seq", "bigint", "frames: the record that made the set of readers; null where everyone reads"),
+        Column("readers_seq", "bigint", "frames: the record that made the set of readers; null if everyone may read"),
     ),
     Layout.DATES,
 )
@@ -157,11 +157,11 @@ ENVELOPES = Table(
         Column("id", "string", "the envelope's id"),
         Column("kind", "string", "its kind"),
         Column("sender", "string", "who sent it"),
-        Column("addressed", "array<string>", "`to`: whom it addresses; null where it names nobody"),
+        Column("addressed", "array<string>", "`to`: whom it addresses; null if it names nobody"),
         Column("correlation_id", "array<string>", "the envelopes that it answers"),
         Column("context", "string", "its context: a text as it is, anything else as JSON"),
         Column("stream_id", "string", "the stream that it is about"),
-        Column("sent_at", "timestamp", "its `ts`, where the sender gave one"),
+        Column("sent_at", "timestamp", "its `ts`, if the sender gave one"),
         Column("payload", "string", "its payload, as JSON"),
         Column("size", "int", "bytes of the whole envelope"),
     ),
@@ -183,10 +183,10 @@ FRAMES = Table(
         Column("kind", "string", "`frame`, or `stream/data`"),
         Column("sequence", "bigint", "the writer's own number in `stream/data`"),
         Column("gap", "bigint", "how many of those numbers the gateway says were skipped"),
-        Column("format_id", "string", "the format, where its stream has formats or the writer named one"),
+        Column("format_id", "string", "the format, if its stream has formats or the writer named one"),
         Column("recipients", "int", "how many were connected and addressed"),
-        Column("sent_at", "timestamp", "when its writer says it was sent, where the payload carries that"),
-        Column("latency_ms", "double", "from `sent_at` to `ts`; negative where the clocks differ"),
+        Column("sent_at", "timestamp", "when its writer says it was sent, if the payload says so"),
+        Column("latency_ms", "double", "from `sent_at` to `ts`; negative if the clocks differ"),
     ),
     Layout.DATES,
 )
@@ -200,8 +200,8 @@ STREAMS = Table(
         _SPACE,
         _STREAM,
         Column("namespace", "string", "its name across spaces"),
-        Column("alias", "string", "the name that its owner wished for, where it got it"),
-        Column("status", "string", "ready, live, completed, closed or failed; vanished where the log has no end of it"),
+        Column("alias", "string", "the name that its owner asked for, if it was granted"),
+        Column("status", "string", "ready, live, completed, closed or failed; vanished if the log has no end of it"),
         Column("announced", "boolean", "it was announced; else requested, and live at once"),
         Column("description", "string", "from the request"),
         Column("content_type", "string", "from the request"),
@@ -252,7 +252,7 @@ FORMATS = Table(
         Column("mime_type", "string", "its media type"),
         _SCHEMA_HASH,
         Column("schema", "string", "the JSON Schema"),
-        Column("description", "string", "what its creator says of it"),
+        Column("description", "string", "its creator's description"),
     ),
 )
 
@@ -265,27 +265,27 @@ AUTHORIZATIONS = Table(
     (
         _SPACE,
         _STREAM,
-        Column("participant", "string", "who; null for `read` where there is no set of readers, and everyone reads"),
+        Column("participant", "string", "who; null for `read` if there is no set of readers and everyone may read"),
         Column("right", "string", "own, write or read"),
         Column("from_seq", "bigint", "the record that gave it"),
         Column("from_ts", "timestamp", "when it was given"),
-        Column("until_seq", "bigint", "the record that ended it: it does not hold there any more; null while held"),
+        Column("until_seq", "bigint", "the record that ended it, at which it no longer holds; null while held"),
         Column("until_ts", "timestamp", "when it ended"),
         Column("since_seq", "bigint", "since when it was held without interruption, over repeated grants"),
         Column("given_how", "string", "open, grant, auto_grant, transfer, or reader_set"),
         Column("granted_by", "string", "who gave it"),
-        Column("reason", "string", "why, where that was said"),
+        Column("reason", "string", "why, if a reason was given"),
         Column("expires_at", "timestamp", "the condition: until when it holds"),
         Column("max_frames", "bigint", "the condition: how many frames it is good for"),
         Column("frames_used", "bigint", "`write`: accepted frames under it"),
         Column(
             "ended_how",
             "string",
-            "revoked, expired, max_frames, left, replaced, transferred, stream_ended, reader_set, or vanished where "
+            "revoked, expired, max_frames, left, replaced, transferred, stream_ended, reader_set, or vanished if "
             "the log has no end of the stream; null while held",
         ),
         Column("ended_by", "string", "who ended it"),
-        Column("end_reason", "string", "why it ended, where that was said"),
+        Column("end_reason", "string", "why it ended, if a reason was given"),
     ),
     Layout.OPEN_AND_FINAL,
     time="until_ts",
@@ -308,11 +308,11 @@ SESSIONS = Table(
             "suspensions",
             "array<struct<seq:bigint,ts:timestamp,until:timestamp,reason:string,"
             "resumed_seq:bigint,resumed_ts:timestamp>>",
-            "when the connection was lost and the rights were kept; `resumed` null where nobody came back",
+            "when the connection was lost and the rights were kept; `resumed` is null if nobody came back",
         ),
         Column("left_seq", "bigint", "the record of the leave; null while here"),
         Column("left_ts", "timestamp", "when"),
-        Column("ended_how", "string", "the reason of the leave; vanished where the log has no leave"),
+        Column("ended_how", "string", "the reason of the leave; vanished if the log has no leave"),
     ),
     Layout.OPEN_AND_FINAL,
     time="left_ts",
@@ -326,7 +326,7 @@ REFUSALS = Table(
     (
         *_PLACE,
         Column("sender", "string", "whose message it was"),
-        Column("kind", "string", "the refused kind; `frame` for a raw frame; null where it could not be read"),
+        Column("kind", "string", "the refused kind; `frame` for a raw frame; null if it could not be read"),
         Column("stream_id", "string", "the stream that was meant, as far as it is known"),
         Column("code", "string", "the error code"),
         Column("message", "string", "what the sender was told"),
@@ -334,7 +334,7 @@ REFUSALS = Table(
         Column("count", "bigint", "how many refusals this record stands for"),
         Column("id", "string", "the id of the refused envelope"),
         Column("details", "string", "the other fields of the error, as JSON"),
-        Column("excerpt", "string", "how the refused payload began"),
+        Column("excerpt", "string", "the beginning of the refused payload"),
     ),
     Layout.DATES,
 )
@@ -443,7 +443,7 @@ HANDOFFS = Table(
         Column("by", "string", "who gave it"),
         Column("previous_owner", "string", "transfers: who owned it before"),
         Column("writer", "string", "the new writer"),
-        Column("reason", "string", "why, where that was said"),
+        Column("reason", "string", "why, if a reason was given"),
         Column("since_seq", "bigint", "since when the new writer holds the right without interruption"),
         Column("outcome", "string", "written, unused (the right ended before any frame) or pending"),
         Column("first_frame_seq", "bigint", "the first frame of the new writer under this right"),
@@ -462,7 +462,11 @@ AUDIT = Table(
     (
         *_PLACE,
         Column("rule", "string", "which rule is broken"),
-        Column("severity", "string", "breach: somebody did what they may not; flaw: the log or a refusal is not right"),
+        Column(
+            "severity",
+            "string",
+            "breach: somebody did what they were not allowed to; flaw: the log or a refusal is wrong",
+        ),
         Column("stream_id", "string", "the stream concerned"),
         Column("participant", "string", "the participant concerned"),
         Column("reason", "string", "what was found, and what was expected"),
@@ -477,7 +481,7 @@ SPACE_SUMMARY = Table(
     ("space",),
     (
         _SPACE,
-        Column("first_seq", "bigint", "the first record that the warehouse has; above 1 where older ones were pruned"),
+        Column("first_seq", "bigint", "the first record that the warehouse has; above 1 if older ones were pruned"),
         Column("first_ts", "timestamp", "when that was"),
         Column("last_seq", "bigint", "the newest record"),
         Column("last_ts", "timestamp", "when that was"),
@@ -486,7 +490,7 @@ SPACE_SUMMARY = Table(
         Column("envelopes", "bigint", "accepted envelopes without `stream/data`"),
         Column("frames", "bigint", "accepted frames"),
         Column("bytes", "bigint", "bytes of those"),
-        Column("refusals", "bigint", "refusals, summed-up ones counted as many times as they stand for"),
+        Column("refusals", "bigint", "refusals; a record that sums up several counts as that many"),
         Column("drops", "bigint", "frames that slow readers missed, summed over readers"),
         Column("participants", "bigint", "different participants who ever joined"),
         Column("present", "bigint", "participants who are here now"),
@@ -498,9 +502,9 @@ SPACE_SUMMARY = Table(
         Column("frames_judged", "bigint", "frames that the audit judged"),
         Column("frames_not_judged", "bigint", "frames of streams whose opening was pruned or erased"),
         Column("refusals_judged", "bigint", "refusals of stream operations that the audit judged"),
-        Column("refusals_not_judged", "bigint", "refusals of stream operations that the log is not enough to judge"),
+        Column("refusals_not_judged", "bigint", "refusals of stream operations that cannot be judged from the log"),
         Column("findings", "bigint", "findings of the audit"),
-        Column("verdict", "string", "sound, or flawed where the audit found anything"),
+        Column("verdict", "string", "sound, or flawed if the audit found anything"),
     ),
     Layout.CURRENT,
     time=None,
@@ -552,7 +556,7 @@ OPEN_WINDOWS = Table(
         Column("frames", "bigint", "accepted frames"),
         Column("bytes", "bigint", "bytes of those"),
         Column("writers", "array<string>", "who wrote"),
-        Column("times", "array<bigint>", "when the frames came, in microseconds"),
+        Column("times", "array<bigint>", "when the frames arrived, in microseconds"),
         Column("drops", "bigint", "frames that were dropped"),
         Column("previous", "bigint", "when the last frame before the window came"),
     ),
@@ -584,7 +588,7 @@ AUDIT_FACTS = Table(
         Column("since", "bigint", "offset of the first of those that have held without a break until this one"),
         Column("seq", "bigint", "its position in the space"),
         Column("ts", "bigint", "its time, in microseconds"),
-        Column("held", "boolean", "it holds; false where the record ended it"),
+        Column("held", "boolean", "it holds; false if the record ended it"),
         Column("text", "string", "a name"),
         Column("number", "bigint", "a number or a time"),
         Column("bound", "bigint", "a bound"),
@@ -651,9 +655,9 @@ _HEADER = """\
 
 This page is generated from `src/mewstream/pipeline/tables.py` by `make docs`; a test fails when it is stale.
 
-`mewstream pipeline run` makes these tables from a journal, `mewstream query` knows each by its name. Bronze is what was
-recorded, silver are typed facts, gold is what people ask for. Times are UTC. Each table is a Delta table in the
-directory of its name, and any engine that reads Delta Lake
+`mewstream pipeline run` makes these tables from a journal, and `mewstream query` knows each by its name. Bronze is what
+was recorded, silver are typed facts, gold is what people usually ask for. Times are UTC. Each table is a Delta table
+in the directory of its name, and any engine that reads Delta Lake
 [reads it](pipeline.md#the-tables-in-other-engines).
 """
 

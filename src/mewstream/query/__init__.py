@@ -1,1 +1,1 @@
-"""Questions to the tables: SQL, the state at a point of a log, the report. DuckDB over Arrow answers, without Spark."""
+"""Queries of the tables: SQL, the state at a point of a log, the report. DuckDB reads them as Arrow, without Spark."""

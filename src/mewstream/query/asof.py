@@ -28,24 +28,24 @@ from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import rfc3339
 
 if TYPE_CHECKING:
-    from mewstream.query.asking import Questions
+    from mewstream.query.database import WarehouseDatabase
 
 #: Records that change nobody's presence or rights, and are by far the most.
 _FLOW = ("frame", "envelope", "refused", "frames-dropped")
-_BOUNDS = "SELECT min(seq) AS first, max(seq) AS seq, epoch_us(max(ts)) AS ts FROM records WHERE {chosen}"
-_CONTROL = f"SELECT * FROM records WHERE {{chosen}} AND record NOT IN {_FLOW} ORDER BY seq"
-_NEWEST = "SELECT stream_id, max(seq) AS seq FROM records WHERE {chosen} AND record = 'frame' GROUP BY stream_id"
+_BOUNDS = "SELECT min(seq) AS first, max(seq) AS seq, epoch_us(max(ts)) AS ts FROM records WHERE {condition}"
+_CONTROL = f"SELECT * FROM records WHERE {{condition}} AND record NOT IN {_FLOW} ORDER BY seq"
+_NEWEST = "SELECT stream_id, max(seq) AS seq FROM records WHERE {condition} AND record = 'frame' GROUP BY stream_id"
 #: How many frames came under each of some rights.
 _USED = """
 SELECT stream_id, sender, count(*) AS used
 FROM records JOIN (SELECT unnest($bounded, recursive := true)) AS rights USING (stream_id, sender)
-WHERE {chosen} AND record = 'frame' AND seq > granted
+WHERE {condition} AND record = 'frame' AND seq > granted
 GROUP BY stream_id, sender
 """
 
 
 class NoSuchState(PipelineError):
-    """There is no state to tell: no such space, or a point that its log does not reach."""
+    """There is no such state: the space does not exist, or its log does not reach the point."""
 
 
 class Point(NamedTuple):
@@ -61,19 +61,19 @@ class Point(NamedTuple):
 
 
 def welcome(state: SpaceState, participant: str | None = None) -> dict[str, Any]:
-    """What a joiner is told. For a ``participant`` it is its whole welcome; without one there is no ``you``, and
-    everybody who is here is among the others."""
-    told = state.welcome(participant or "")
+    """Return the welcome payload. For a ``participant`` it is the whole one; without, there is no ``you``, and
+    everyone who is present is among the participants."""
+    payload = state.welcome(participant or "")
     if participant is None:
-        del told["you"]
-    return told
+        del payload["you"]
+    return payload
 
 
 # -- from the journal -----------------------------------------------------------------------------
 
 
 def state_in_journal(data: Path, space: str, point: Point) -> SpaceState:
-    """From the data directory of a gateway, which may be running. Raises :class:`NoSuchState`, or what is wrong with
+    """Fold the journal of a gateway, which may be running. Raises :class:`NoSuchState`, or what is wrong with
     the journal."""
     reader = JournalReader(data / "journal")
     begin = _latest_snapshot(reader, space, point) or SpaceState(space)
@@ -113,15 +113,17 @@ def _latest_snapshot(reader: JournalReader, space: str, point: Point) -> SpaceSt
 # -- from the warehouse ---------------------------------------------------------------------------
 
 
-def state_in_records(asked: Questions, space: str, point: Point) -> SpaceState:
-    """From the bronze table ``records``."""
-    chosen: str = "space = $space"
-    given: dict[str, Any] = {"space": space}
+def state_in_records(database: WarehouseDatabase, space: str, point: Point) -> SpaceState:
+    """Fold the bronze table ``records``. Raises :class:`NoSuchState`."""
+    condition = "space = $space"
+    parameters: dict[str, Any] = {"space": space}
     if point.seq is not None:
-        chosen, given = f"{chosen} AND seq <= $seq", {**given, "seq": point.seq}
+        condition += " AND seq <= $seq"
+        parameters["seq"] = point.seq
     if point.micros is not None:
-        chosen, given = f"{chosen} AND ts <= make_timestamptz($micros)", {**given, "micros": point.micros}
-    [bounds] = asked.rows(_BOUNDS.format(chosen=chosen), **given)
+        condition += " AND ts <= make_timestamptz($micros)"
+        parameters["micros"] = point.micros
+    [bounds] = database.rows(_BOUNDS.format(condition=condition), **parameters)
     if bounds["seq"] is None:
         return _checked(SpaceState(space), point, "in the warehouse")
     if bounds["first"] > 1:
@@ -130,9 +132,9 @@ def state_in_records(asked: Questions, space: str, point: Point) -> SpaceState:
             "from the journal before the pipeline read it, or is no longer kept, so no state can be told"
         )
     granted: dict[tuple[str, str], int] = {}
-    control = asked.batches(_CONTROL.format(chosen=chosen), **given)
+    control = database.batches(_CONTROL.format(condition=condition), **parameters)
     state = _fold(SpaceState(space), _noting_grants(_decoded(control), granted), Point())
-    _count_frames(asked, chosen, given, state, granted)
+    _count_frames(database, condition, parameters, state, granted)
     state.seq, state.ts = bounds["seq"], bounds["ts"]
     return _checked(state, point, "in the warehouse")
 
@@ -153,10 +155,14 @@ def _noting_grants(records: Iterable[Record], granted: dict[tuple[str, str], int
 
 
 def _count_frames(
-    asked: Questions, chosen: str, given: dict[str, Any], state: SpaceState, granted: dict[tuple[str, str], int]
+    database: WarehouseDatabase,
+    condition: str,
+    parameters: dict[str, Any],
+    state: SpaceState,
+    granted: dict[tuple[str, str], int],
 ) -> None:
     """What the frames have changed of the streams that are open: the newest seq, and how much is left of a right."""
-    for row in asked.rows(_NEWEST.format(chosen=chosen), **given):
+    for row in database.rows(_NEWEST.format(condition=condition), **parameters):
         if (stream := state.streams.get(row["stream_id"])) is not None:
             stream.last_seq = max(stream.last_seq, row["seq"])
     bounded = [
@@ -167,7 +173,7 @@ def _count_frames(
     ]
     if not bounded:
         return
-    for row in asked.rows(_USED.format(chosen=chosen), **given, bounded=bounded):
+    for row in database.rows(_USED.format(condition=condition), **parameters, bounded=bounded):
         right = state.streams[row["stream_id"]].writers[row["sender"]]
         assert right.frames_left is not None
         right.frames_left -= row["used"]

@@ -46,7 +46,7 @@ class Dialect:
         return self.struct.format(", ".join(fields))
 
     def value(self, json: str, key: str | None, type: Type) -> str:
-        """A value out of a JSON text, null where it is not of that type. Without a ``key`` it is the whole."""
+        """A value out of a JSON text, null if it is not of that type. Without a ``key`` it is the whole."""
         how = self.anything if type == "json" else self.scalar if isinstance(type, str) else self.nested
         return how.format(json=json, path=self.path(key), type=self.type(type))
 
@@ -60,7 +60,7 @@ class Dialect:
         yield f"CREATE SCHEMA IF NOT EXISTS {self.place(catalog, schema)}"
 
     def table(self, catalog: str | None, schema: str, name: str, location: str) -> str:
-        """The statement that makes a Delta table known."""
+        """The statement that registers a Delta table."""
         raise NotImplementedError
 
     def view(self, catalog: str | None, schema: str, name: str, select: str) -> str:
@@ -91,7 +91,7 @@ class Spark(Dialect):
 
     def exploded(self, rows: str) -> str:
         return (
-            f"(SELECT chosen.*, line, item FROM {rows} AS chosen "
+            f"(SELECT selected.*, line, item FROM {rows} AS selected "
             "LATERAL VIEW posexplode(try_variant_get(try_parse_json(body), '$', 'array<variant>')) AS line, item)"
         )
 
@@ -142,13 +142,13 @@ class Trino(Dialect):
     def exploded(self, rows: str) -> str:
         items = "TRY_CAST(json_parse(body) AS ARRAY(JSON))"
         return (
-            f"(SELECT chosen.*, item, place - 1 AS line FROM {rows} AS chosen "
+            f"(SELECT selected.*, item, place - 1 AS line FROM {rows} AS selected "
             f"CROSS JOIN UNNEST({items}) WITH ORDINALITY AS items (item, place))"
         )
 
     def table(self, catalog: str | None, schema: str, name: str, location: str) -> str:
-        given = {"schema_name": schema, "table_name": name, "table_location": location}
-        arguments = ", ".join(f"{key} => {self.text(value)}" for key, value in given.items())
+        named = {"schema_name": schema, "table_name": name, "table_location": location}
+        arguments = ", ".join(f"{key} => {self.text(value)}" for key, value in named.items())
         return f"CALL {self.place(catalog, 'system', 'register_table')}({arguments})"
 
 

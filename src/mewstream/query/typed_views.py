@@ -44,19 +44,19 @@ class TypedView(NamedTuple):
         )
         rows = f"(SELECT * FROM {content} WHERE {conditions})"
         if self.format["decodes"] not in ("json", "lines"):
-            return f"SELECT {', '.join(_PLACE)}, text FROM {rows} AS chosen"
+            return f"SELECT {', '.join(_PLACE)}, text FROM {rows} AS selected"
         is_lines = self.format["decodes"] == "lines"
         body = dialect.item if is_lines else "body"
         columns = [
             f"{dialect.value(body, key, type)} AS {dialect.quoted(alias)}"
             for alias, key, type in columns_of(_decode(self.format["schema"]))
         ]
-        chosen = [*_PLACE, *(["line"] if is_lines else []), *columns, f"{body} AS body"]
-        return f"SELECT {', '.join(chosen)} FROM {dialect.exploded(rows) if is_lines else rows} AS chosen"
+        selected = [*_PLACE, *(["line"] if is_lines else []), *columns, f"{body} AS body"]
+        return f"SELECT {', '.join(selected)} FROM {dialect.exploded(rows) if is_lines else rows} AS selected"
 
 
 def typed_views(formats: Iterable[Mapping[str, Any]]) -> list[TypedView]:
-    """Where formats share an id, the first that was announced has the plain name."""
+    """Return the view of each format. If formats share an id, the first that was announced has the plain name."""
     views: dict[str, TypedView] = {}
     for row in formats:
         name = view_name(row["format_id"])
@@ -120,11 +120,11 @@ def sql_type(schema: Any, root: Any = None, depth: int = 0) -> Type:
 
 def _single_type(schema: dict[str, Any]) -> str | None:
     """The one type that it allows beside null."""
-    given = schema.get("type")
-    if given is None:
+    declared = schema.get("type")
+    if declared is None:
         values = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else [])]
         return "string" if values and all(isinstance(each, str) for each in values) else None
-    types = [each for each in (given if isinstance(given, list) else [given]) if each != "null"]
+    types = [each for each in (declared if isinstance(declared, list) else [declared]) if each != "null"]
     return types[0] if len(types) == 1 else None
 
 

@@ -9,16 +9,16 @@ from mewstream.pipeline.batch_writer import read_with_spark
 from mewstream.pipeline.errors import PipelineError
 from mewstream.pipeline.tables import SHOWN, Table
 from mewstream.pipeline.warehouse import Warehouse
-from mewstream.query.asking import questions
+from mewstream.query.database import open_database
 from mewstream.query.dialects import SPARK
 
 
 def register_views(spark: SparkSession, warehouse: Warehouse) -> list[str]:
-    """Make every table known to SQL by its plain name, and every format by its typed view. Returns the names."""
+    """Create a view of every table by its plain name, and the typed view of every format. Returns the names."""
     for table in SHOWN:
         spark_table(spark, warehouse, table).createOrReplaceTempView(table.name)
-    with questions(warehouse) as asked:
-        views = asked.typed_views()
+    with open_database(warehouse) as database:
+        views = database.typed_views()
     for view in views:
         spark.sql(f"CREATE OR REPLACE TEMP VIEW {SPARK.quoted(view.name)} AS {view.select(SPARK)}")
     return [*(table.name for table in SHOWN), *(view.name for view in views)]
@@ -29,14 +29,15 @@ def spark_table(spark: SparkSession, warehouse: Warehouse, table: Table) -> Data
     return read_with_spark(spark, warehouse.store, table, warehouse.files(table.name), columns=table.all_columns)
 
 
-def ask(spark: SparkSession, sql: str, known: list[str]) -> DataFrame:
+def run_query(spark: SparkSession, sql: str, table_names: list[str]) -> DataFrame:
+    """Run a user's query. Raises :class:`PipelineError` with one line for a table that does not exist."""
     try:
         found = spark.sql(sql)
     except AnalysisException as error:
         if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
             raise
         missing = (error.getMessageParameters() or {}).get("relationName", "that").strip("`")
-        raise PipelineError(f"there is no table {missing}: there are {', '.join(known)}") from None
+        raise PipelineError(f"there is no table {missing}: there are {', '.join(table_names)}") from None
     if not found.columns:
         raise PipelineError("this gives no rows: expected a SELECT")
     return found

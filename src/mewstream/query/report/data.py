@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mewstream.query.asking import Questions, Rows
-from mewstream.query.report.choosing import Chosen, choose
+from mewstream.query.database import Rows, WarehouseDatabase
+from mewstream.query.report.selection import Selection, create_views
 
 TOP_STREAMS = 12
-"""So many streams are shown by name; the others are summed up."""
+"""This many streams are shown by name; the rest are summed."""
 TOP_WRITERS = 6
-"""So many writers of a stream have a lane of their own."""
+"""This many writers of a stream have their own lane."""
 TOP_PEOPLE = 40
 MOST_BUCKETS = 160
 LATENCY_BUCKETS = 48
-"""Fewer: a percentile needs some frames to be of."""
+"""Fewer, because a percentile needs enough frames."""
 MOST_ROWS = 2000
 """Of anything that is drawn one by one, such as grants."""
 MOST_LISTED = 100
@@ -52,7 +52,7 @@ class Span:
         return self.begin + bucket * self.step
 
     def per_second(self, count: int) -> float:
-        """The rate of so many in one bucket. Four figures are more than a pixel shows, and less than half the text."""
+        """The rate of ``count`` items in one bucket, to four digits."""
         return float(f"{count * 1000 / self.step:.4g}")
 
     @property
@@ -70,7 +70,7 @@ class ReportData:
     totals: dict[str, int]
     """Of the summaries; and ``refusal_records``, for one record may sum up many refusals."""
     span: Span | None
-    """None where nothing has happened at all."""
+    """None if nothing has happened at all."""
     streams: Rows
     writes: Rows
     """Who wrote without a pause of a bucket: stream, sender (None: the other writers), from, until, frames."""
@@ -95,49 +95,49 @@ class ReportData:
     findings: Rows
 
 
-def collect(asked: Questions, chosen: Chosen | None = None) -> ReportData:
-    """Everything that the page needs, of everything or of what is chosen."""
-    choose(asked, chosen or Chosen())
-    [totals] = asked.rows(_TOTALS)
-    [records] = asked.rows("SELECT count(*) AS count FROM the_refusals")
+def collect(database: WarehouseDatabase, selection: Selection | None = None) -> ReportData:
+    """Collect everything that the page needs, of everything or of a selection."""
+    create_views(database, selection or Selection())
+    [totals] = database.rows(_TOTALS)
+    [records] = database.rows("SELECT count(*) AS count FROM the_refusals")
     totals["refusal_records"] = records["count"]
     begin, end, count = (totals.pop(name) for name in ("begin", "end", "spaces"))
-    listed = asked.rows(_SPACES)
+    listed = database.rows(_SPACES)
     span, coarse = (Span.over(begin or 0, end or 0, buckets) for buckets in (MOST_BUCKETS, LATENCY_BUCKETS))
-    streams = asked.rows(_TOP_STREAMS)
-    _name_places(asked, streams)
-    rates = asked.rows(_RATES.format(bucket=span.bucket))
+    streams = database.rows(_TOP_STREAMS)
+    _name_places(database, streams)
+    rates = database.rows(_RATES.format(bucket=span.bucket))
     for place, stream in enumerate(streams):
         stream["peak_rate"] = _peak(rates, place, span)
-    [people] = asked.rows("SELECT count(DISTINCT (space, participant)) AS count FROM the_sessions")
+    [people] = database.rows("SELECT count(DISTINCT (space, participant)) AS count FROM the_sessions")
     return ReportData(
         spaces=listed,
         space_count=count,
         totals=totals,
         span=None if begin is None else span,
         streams=streams,
-        writes=asked.rows(_WRITES.format(bucket=span.bucket)),
-        rights=asked.rows(_RIGHTS),
+        writes=database.rows(_WRITES.format(bucket=span.bucket)),
+        rights=database.rows(_RIGHTS),
         rates=rates,
-        messages=asked.rows(_MESSAGES.format(bucket=span.bucket)),
-        latency=asked.rows(_LATENCY.format(begin=coarse.begin, bucket=coarse.bucket, step=coarse.step)),
-        refusals=asked.rows(_REFUSALS.format(bucket=span.bucket)),
-        refusal_codes=asked.rows(_REFUSAL_CODES),
-        gaps=asked.rows(_GAPS),
-        handoffs=asked.rows(_HANDOFFS),
-        sessions=asked.rows(_SESSIONS),
+        messages=database.rows(_MESSAGES.format(bucket=span.bucket)),
+        latency=database.rows(_LATENCY.format(begin=coarse.begin, bucket=coarse.bucket, step=coarse.step)),
+        refusals=database.rows(_REFUSALS.format(bucket=span.bucket)),
+        refusal_codes=database.rows(_REFUSAL_CODES),
+        gaps=database.rows(_GAPS),
+        handoffs=database.rows(_HANDOFFS),
+        sessions=database.rows(_SESSIONS),
         participant_count=people["count"],
-        quarantine=asked.rows(_QUARANTINE),
-        findings=asked.rows(_FINDINGS),
+        quarantine=database.rows(_QUARANTINE),
+        findings=database.rows(_FINDINGS),
     )
 
 
-def _name_places(asked: Questions, streams: Rows) -> None:
+def _name_places(database: WarehouseDatabase, streams: Rows) -> None:
     """The small table by which others find the place of a stream."""
-    asked.rows("CREATE OR REPLACE TEMP TABLE places (space VARCHAR, stream_id VARCHAR, stream INTEGER)")
+    database.rows("CREATE OR REPLACE TEMP TABLE places (space VARCHAR, stream_id VARCHAR, stream INTEGER)")
     named = [[each["space"], each["stream_id"], place] for place, each in enumerate(streams)]
     if named:
-        asked.connection.executemany("INSERT INTO places VALUES (?, ?, ?)", named)
+        database.connection.executemany("INSERT INTO places VALUES (?, ?, ?)", named)
 
 
 def _peak(rates: Rows, stream: int, span: Span) -> float | None:
@@ -146,7 +146,7 @@ def _peak(rates: Rows, stream: int, span: Span) -> float | None:
     return None if most is None else span.per_second(most)
 
 
-# -- the parts: ``the_frames`` and so on are the rows that are chosen ---------------------------------
+# -- the parts: ``the_frames`` and so on are the selected rows ---------------------------------
 
 _SUMMED = (
     *("records", "envelopes", "frames", "bytes", "refusals", "drops", "participants", "streams", "open_streams"),

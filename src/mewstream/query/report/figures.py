@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mewstream.query.report.data import ReportData, Span
-from mewstream.query.report.look import (
+from mewstream.query.report.formatting import (
     BAD,
     COLOURS,
     LEGEND,
@@ -15,14 +15,14 @@ from mewstream.query.report.look import (
     WARN,
     Figure,
     Piece,
-    amount,
     bars,
-    clock,
+    escape,
+    format_count,
+    format_duration,
+    format_time,
     iso,
     lanes_axis,
-    lasting,
-    safe,
-    short,
+    shorten,
     stream_name,
     time_axis,
 )
@@ -68,12 +68,12 @@ def activity(data: ReportData) -> Figure | None:
         "showgrid": False,
         "dtick": 1 if data.participant_count <= 8 else None,
     }
-    y = _counted_from_zero(f"per second, in {lasting(span.step)}")
+    y = _counted_from_zero(f"per second, in {format_duration(span.step)}")
     return _over_time(span, traces, y, margin={**_MARGIN, "r": 56}, yaxis2=second_axis, hovermode="x unified")
 
 
 def _presence(data: ReportData, span: Span) -> Figure | None:
-    """How many were here. Left out where there are more than the report has read."""
+    """How many were here. Left out if there are more than the report has read."""
     known = {(each["space"], each["participant"]) for each in data.sessions}
     if not known or data.participant_count > len(known):
         return None
@@ -103,19 +103,19 @@ def rates(data: ReportData) -> Figure | None:
     traces = []
     for number in sorted(by_stream, key=lambda each: (each < 0, each)):
         if number < 0:
-            name = f"{amount(unnamed)} other streams" if unnamed else "other streams"
+            name = f"{format_count(unnamed)} other streams" if unnamed else "other streams"
         else:
-            name = short(stream_name(data.streams[number], with_space=data.space_count > 1), 34)
+            name = shorten(stream_name(data.streams[number], with_space=data.space_count > 1), 34)
         colour = OTHERS if number < 0 else COLOURS[number % len(COLOURS)]
         line = {"width": 0.8, "color": colour, "shape": "hvh"}
         hover = "%{y:.3~g}/s  %{fullData.name}"
-        traces.append(_line(safe(name), _starts(span), by_stream[number], hover, line, stackgroup="frames"))
-    y = _counted_from_zero(f"frames/s, in {lasting(span.step)}")
+        traces.append(_line(escape(name), _starts(span), by_stream[number], hover, line, stackgroup="frames"))
+    y = _counted_from_zero(f"frames/s, in {format_duration(span.step)}")
     return _over_time(span, traces, y, height=300 + 22 * (len(traces) // 3))
 
 
 def latency(data: ReportData) -> Figure | None:
-    """From the writer's own time to the gateway's, where payloads carry one."""
+    """From the writer's own time to the gateway's, if payloads carry one."""
     span = data.span
     if span is None or not data.latency:
         return None
@@ -123,7 +123,7 @@ def latency(data: ReportData) -> Figure | None:
     look = {"mode": "lines+markers" if len(x) < 60 else "lines", "marker": {"size": 4}}
     traces = []
     for name, colour in (("p50", COLOURS[2]), ("p95", WARN), ("p99", BAD)):
-        # Four figures are more than a pixel shows, and less than half the text.
+        # Four digits are more than a pixel shows, and halve the size of the page's data.
         y = [float(f"{row[name]:.4g}") for row in data.latency]
         traces.append(_line(name, x, y, f"{name} %{{y:.4~g}} ms", {"color": colour, "width": 1.8}, **look))
     return _over_time(span, traces, _counted_from_zero("ms"), hovermode="x unified")
@@ -148,8 +148,8 @@ def refusals_by_code(data: ReportData) -> Figure | None:
         {
             "type": "bar",
             "orientation": "h",
-            "name": safe(short(kind)),
-            "y": [safe(code) for code in codes],
+            "name": escape(shorten(kind)),
+            "y": [escape(code) for code in codes],
             "x": [counts[code] for code in codes],
             "marker": {"color": colour},
             "hovertemplate": "%{x} of %{fullData.name}<extra>%{y}</extra>",
@@ -179,7 +179,7 @@ def refusals_over_time(data: ReportData) -> Figure | None:
             traces.append(
                 {
                     "type": "bar",
-                    "name": safe(code),
+                    "name": escape(code),
                     "x": [iso(span.start_of(row["bucket"])) for row in mine],
                     "y": [row["count"] for row in mine],
                     "width": [span.step] * len(mine),
@@ -188,7 +188,7 @@ def refusals_over_time(data: ReportData) -> Figure | None:
                     "hovertemplate": "%{y} %{fullData.name}<extra></extra>",
                 }
             )
-    y = _counted_from_zero(f"in {lasting(span.step)}")
+    y = _counted_from_zero(f"in {format_duration(span.step)}")
     return _over_time(span, traces, y, height=max(260, 110 + 30 * len(codes)), barmode="stack")
 
 
@@ -232,11 +232,12 @@ def handoffs(data: ReportData) -> Figure | None:
 
 def _handoff_in_words(handoff: dict[str, Any]) -> str:
     silent = handoff["silent_ms"]
-    quiet = f"<br>the stream had been silent for {lasting(silent)}" if silent is not None else ""
-    by, writer = safe(short(handoff["by"])), safe(short(handoff["writer"]))
+    quiet = f"<br>the stream had been silent for {format_duration(silent)}" if silent is not None else ""
+    by, writer = escape(shorten(handoff["by"])), escape(shorten(handoff["writer"]))
     return (
-        f"<b>{safe(short(handoff['stream_id']))}</b>: {by} to {writer}<br>"
-        f"first frame after {lasting(handoff['waited_ms'])}{quiet}<br>{clock(handoff['at'])}, seq {handoff['seq']}"
+        f"<b>{escape(shorten(handoff['stream_id']))}</b>: {by} to {writer}<br>"
+        f"first frame after {format_duration(handoff['waited_ms'])}{quiet}<br>"
+        f"{format_time(handoff['at'])}, seq {handoff['seq']}"
     )
 
 
@@ -254,17 +255,21 @@ def sessions(data: ReportData) -> Figure | None:
     for session in data.sessions:
         row = rows[session["space"], session["participant"]]
         until = session["until"] if session["until"] is not None else span.end
-        name = safe(short(session["participant"]))
-        how = "still here" if session["until"] is None else f"left: {safe(short(session['ended_how'] or 'unknown'))}"
-        stay = f"<b>{name}</b> for {lasting(until - session['from'])}<br>from {clock(session['from'])}<br>{how}"
+        name = escape(shorten(session["participant"]))
+        how = (
+            "still here" if session["until"] is None else f"left: {escape(shorten(session['ended_how'] or 'unknown'))}"
+        )
+        length = format_duration(until - session["from"])
+        stay = f"<b>{name}</b> for {length}<br>from {format_time(session['from'])}<br>{how}"
         here.append((session["from"], until, row, _STAY, stay))
         for gap in session["lost"]:
             back = gap["until"] if gap["until"] is not None else until
-            said = f"<b>{name}</b> was away for {lasting(back - gap['from'])}<br>{safe(short(gap['reason'] or ''))}"
+            away, reason = format_duration(back - gap["from"]), escape(shorten(gap["reason"] or ""))
+            said = f"<b>{name}</b> was away for {away}<br>{reason}"
             lost.append((gap["from"], back, row, _STAY, said))
     traces = [bars("here", COLOURS[0], here), *([bars("connection lost, rights kept", WARN, lost)] if lost else [])]
-    names = [short(f"{space}/{who}" if with_space else who, 24) for space, who in rows]
-    y = lanes_axis([len(rows) - 0.4, -0.6], list(rows.values()), [safe(name) for name in names])
+    names = [shorten(f"{space}/{who}" if with_space else who, 24) for space, who in rows]
+    y = lanes_axis([len(rows) - 0.4, -0.6], list(rows.values()), [escape(name) for name in names])
     height = 86 + _ROW_PIXELS * len(rows)
     return _over_time(span, traces, y, height=height, barmode="overlay", margin={**_MARGIN, "l": 178})
 

@@ -1,6 +1,6 @@
 """The page: one HTML file with everything in it, that asks nobody for anything.
 
-Every text that came from a participant goes through :func:`~mewstream.query.report.look.safe`. The page forbids
+Every text that came from a participant goes through :func:`~mewstream.query.report.formatting.escape`. The page forbids
 itself the network by its own Content-Security-Policy.
 """
 
@@ -14,10 +14,18 @@ from typing import Any, NamedTuple
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from mewstream.query.asking import Rows
+from mewstream.query.database import Rows
 from mewstream.query.report import figures
 from mewstream.query.report.data import MOST_LISTED, TOP_PEOPLE, ReportData, Span
-from mewstream.query.report.look import Figure, amount, clock, lasting, safe, short, volume
+from mewstream.query.report.formatting import (
+    Figure,
+    escape,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_time,
+    shorten,
+)
 from mewstream.query.report.timeline import timeline
 
 _PEN = 'fill="none" stroke="currentColor" stroke-linecap="round"'
@@ -108,7 +116,7 @@ def page(data: ReportData, *, generated: int) -> str:
         heading=heading,
         about=_about(data),
         body="\n".join(part for part in body if part),
-        footer=f"Made by mewstream on {clock(generated)} from the tables of a warehouse. Times are UTC. "
+        footer=f"Made by mewstream on {format_time(generated)} from the tables of a warehouse. Times are UTC. "
         "Drag in a picture to look closer, double-click to look at everything again.",
         style=_asset("style.css"),
         script=_asset("script.js"),
@@ -134,26 +142,26 @@ def _heading(data: ReportData) -> str:
     if data.space_count == 0:
         return "Nothing to show"
     if data.space_count == 1:
-        return f"Space {safe(data.spaces[0]['space'])}"
-    names = ", ".join(safe(each["space"]) for each in data.spaces[:3])
+        return f"Space {escape(data.spaces[0]['space'])}"
+    names = ", ".join(escape(each["space"]) for each in data.spaces[:3])
     more = data.space_count - 3
-    return f"Spaces {names}" + (f" and {amount(more)} more" if more > 0 else "")
+    return f"Spaces {names}" + (f" and {format_count(more)} more" if more > 0 else "")
 
 
 def _about(data: ReportData) -> str:
     if data.span is None:
         return "Nothing has been recorded yet."
     begin = min(each["begin"] for each in data.spaces)
-    return f"{clock(begin)} to {clock(data.span.end)}, {lasting(data.span.end - begin)}"
+    return f"{format_time(begin)} to {format_time(data.span.end)}, {format_duration(data.span.end - begin)}"
 
 
 def _verdict(data: ReportData) -> str:
     totals = data.totals
-    frames, refusals = amount(totals["frames_judged"]), _count(totals["refusals_judged"], "record", "of refusals")
+    frames, refusals = format_count(totals["frames_judged"]), _count(totals["refusals_judged"], "record", "of refusals")
     said = f"{frames} frames and {refusals} were judged by what the log itself says of rights"
     if totals["findings"] or totals["flawed"]:
         count = totals["findings"]
-        name, icon, text = "flawed", _CROSS, f"Flawed: {amount(count)} {'finding' if count == 1 else 'findings'}"
+        name, icon, text = "flawed", _CROSS, f"Flawed: {format_count(count)} {'finding' if count == 1 else 'findings'}"
         said += ". What was found is listed below."
     elif totals["judged"]:
         name, icon, text = "sound", _TICK, "Sound"
@@ -178,14 +186,14 @@ def _verdict(data: ReportData) -> str:
 def _keys(data: ReportData) -> str:
     totals = data.totals
     keys = [
-        (amount(totals["frames"]), "frames"),
-        (volume(totals["bytes"]), "in frames"),
-        (amount(totals["envelopes"]), "messages"),
-        (amount(totals["streams"]), f"streams, {amount(totals['open_streams'])} open"),
-        (amount(data.participant_count), "participants"),
-        (amount(totals["refusals"]), _about_refusals(totals)),
-        (amount(totals["drops"]), "frames dropped for slow readers"),
-        (amount(totals["quarantined"]), "frames quarantined"),
+        (format_count(totals["frames"]), "frames"),
+        (format_bytes(totals["bytes"]), "in frames"),
+        (format_count(totals["envelopes"]), "messages"),
+        (format_count(totals["streams"]), f"streams, {format_count(totals['open_streams'])} open"),
+        (format_count(data.participant_count), "participants"),
+        (format_count(totals["refusals"]), _about_refusals(totals)),
+        (format_count(totals["drops"]), "frames dropped for slow readers"),
+        (format_count(totals["quarantined"]), "frames quarantined"),
     ]
     tiles = "".join(f"<div><b>{big}</b><span>{small}</span></div>" for big, small in keys)
     return f'<div class="keys">{tiles}</div>'
@@ -195,7 +203,7 @@ def _about_refusals(totals: dict[str, int]) -> str:
     """The sum, and what it is made of: a record may sum up a flood of the same, and the audit judges records."""
     if not totals["refusal_records"]:
         return "refusals"
-    judged = f"{amount(totals['refusals_judged'])} judged, {amount(_unjudged(totals))} not"
+    judged = f"{format_count(totals['refusals_judged'])} judged, {format_count(_unjudged(totals))} not"
     return f"refusals, in {_count(totals['refusal_records'], 'record')}: {judged}"
 
 
@@ -204,12 +212,12 @@ def _unjudged(totals: dict[str, int]) -> int:
 
 
 def _count(number: int, what: str, more: str = "") -> str:
-    return f"{amount(number)} {what}{'' if number == 1 else 's'} {more}".rstrip()
+    return f"{format_count(number)} {what}{'' if number == 1 else 's'} {more}".rstrip()
 
 
 def _about_rates(data: ReportData) -> str:
     said = "Frames per second of each stream, one upon the other"
-    return said + (f", counted in steps of {lasting(data.span.step)}." if data.span is not None else ".")
+    return said + (f", counted in steps of {format_duration(data.span.step)}." if data.span is not None else ".")
 
 
 def _about_quarantine(data: ReportData) -> str:
@@ -221,19 +229,21 @@ def _about_quarantine(data: ReportData) -> str:
 def _about_timeline(data: ReportData) -> str:
     said = "Each lane is a participant on a stream; point at a piece or a mark to see what it is."
     shown, all_streams = len(data.streams), data.totals["streams"]
-    return said + (f" The {shown} busiest streams of {amount(all_streams)} are shown." if all_streams > shown else "")
+    return said + (
+        f" The {shown} busiest streams of {format_count(all_streams)} are shown." if all_streams > shown else ""
+    )
 
 
 def _about_handoffs(data: ReportData) -> str:
     unused = sum(each["outcome"] == "unused" for each in data.handoffs)
     said = "From a grant or a transfer to the first frame of the new writer."
-    return said + (f" {amount(unused)} were never used." if unused else "")
+    return said + (f" {format_count(unused)} were never used." if unused else "")
 
 
 def _about_sessions(data: ReportData) -> str:
     more = data.participant_count - TOP_PEOPLE
     said = "Who was here, from joining to leaving."
-    return said + (f" The first {TOP_PEOPLE} of {amount(data.participant_count)} are shown." if more > 0 else "")
+    return said + (f" The first {TOP_PEOPLE} of {format_count(data.participant_count)} are shown." if more > 0 else "")
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -247,10 +257,10 @@ class _Column(NamedTuple):
 
 
 def _name(title: str, key: str | None = None, longest: int = 40) -> _Column:
-    return _Column(title, lambda row: "" if row[key or title] is None else safe(short(row[key or title], longest)))
+    return _Column(title, lambda row: "" if row[key or title] is None else escape(shorten(row[key or title], longest)))
 
 
-def _number(title: str, key: str, form: Callable[[Any], str] = amount) -> _Column:
+def _number(title: str, key: str, form: Callable[[Any], str] = format_count) -> _Column:
     return _Column(title, lambda row: "" if row[key] is None else form(row[key]), is_number=True)
 
 
@@ -259,38 +269,38 @@ def _flag(text: str, *, is_bad: bool) -> str:
 
 
 _FINDINGS = (
-    *(_number("seq", "seq", str), _Column("when", lambda row: clock(row["at"])), _name("rule")),
+    *(_number("seq", "seq", str), _Column("when", lambda row: format_time(row["at"])), _name("rule")),
     *(_name("stream", "stream_id"), _name("participant"), _name("what was found", "reason", 300)),
 )
 _GAPS = (
     *(_name("stream", "stream_id"), _name("writer", "sender"), _number("gaps", "gaps"), _number("skipped", "missing")),
-    _number("never came", "still_missing", lambda count: _flag(amount(count), is_bad=count > 0)),
+    _number("never came", "still_missing", lambda count: _flag(format_count(count), is_bad=count > 0)),
 )
 _QUARANTINE = (
     *(_name("stream", "stream_id"), _name("format", "format_id"), _name("writer", "sender"), _name("rule")),
     *(_number("frames", "frames"), _name("for example", "example", 120)),
 )
 _SPACES = (
-    _Column("verdict", lambda row: _flag(safe(row["verdict"] or ""), is_bad=row["verdict"] == "flawed")),
-    *(_number("frames", "frames"), _number("bytes", "bytes", volume), _number("streams", "streams")),
+    _Column("verdict", lambda row: _flag(escape(row["verdict"] or ""), is_bad=row["verdict"] == "flawed")),
+    *(_number("frames", "frames"), _number("bytes", "bytes", format_bytes), _number("streams", "streams")),
     *(_number("participants", "participants"), _number("refusals", "refusals"), _number("dropped", "drops")),
-    _Column("last record", lambda row: clock(row["end"])),
+    _Column("last record", lambda row: format_time(row["end"])),
 )
 
 
 def _streams(span: Span | None) -> Sequence[_Column]:
-    window = f" in {lasting(span.step)}" if span is not None else ""
+    window = f" in {format_duration(span.step)}" if span is not None else ""
     return (
         _name("stream", "stream_id"),
-        _Column("what it is", lambda row: safe(short(row["alias"] or row["description"] or "", 60))),
-        *(_name("status"), _name("owner"), _number("frames", "frames"), _number("bytes", "bytes", volume)),
+        _Column("what it is", lambda row: escape(shorten(row["alias"] or row["description"] or "", 60))),
+        *(_name("status"), _name("owner"), _number("frames", "frames"), _number("bytes", "bytes", format_bytes)),
         _number(f"peak rate{window}", "peak_rate", lambda rate: f"{rate:,.4g}/s"),
-        *(_number("worst p99 pause", "worst_pause", lasting), _number("dropped", "drops")),
+        *(_number("worst p99 pause", "worst_pause", format_duration), _number("dropped", "drops")),
     )
 
 
 def _table(columns: Sequence[_Column], rows: Rows, *, with_space: bool, otherwise: str = "") -> str:
-    """``otherwise`` is said where there are no rows."""
+    """``otherwise`` is shown if there are no rows."""
     if not rows:
         return otherwise and f'<p class="empty">{otherwise}</p>'
     columns = [*([_name("space")] if with_space else []), *columns]
@@ -313,5 +323,9 @@ def _findings(data: ReportData) -> str:
     if not data.findings:
         return ""
     count = data.totals["findings"]
-    says = f"The first {MOST_LISTED} of {amount(count)}." if count > MOST_LISTED else "What the log does not justify."
+    says = (
+        f"The first {MOST_LISTED} of {format_count(count)}."
+        if count > MOST_LISTED
+        else "What the log does not justify."
+    )
     return _section("Findings of the audit", says, _table(_FINDINGS, data.findings, with_space=data.space_count > 1))

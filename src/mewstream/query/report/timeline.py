@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mewstream.query.report.data import TOP_WRITERS, ReportData, Span
-from mewstream.query.report.look import (
+from mewstream.query.report.formatting import (
     BAD,
     GOOD,
     LEGEND,
@@ -20,15 +20,15 @@ from mewstream.query.report.look import (
     WARN,
     Figure,
     Piece,
-    amount,
     bars,
-    clock,
     colours_of,
+    escape,
+    format_count,
+    format_duration,
+    format_time,
     iso,
     lanes_axis,
-    lasting,
-    safe,
-    short,
+    shorten,
     stream_name,
     time_axis,
 )
@@ -74,7 +74,7 @@ class _Group:
 
 
 def timeline(data: ReportData) -> Figure | None:
-    """None where there is no stream."""
+    """None if there is no stream."""
     if data.span is None or not data.streams:
         return None
     groups = _groups(data)
@@ -96,7 +96,7 @@ def timeline(data: ReportData) -> Figure | None:
             "xanchor": "left",
             "yanchor": "middle",
             "showarrow": False,
-            "text": f"<b>{safe(stream_name(data.streams[group.stream], with_space=with_space))}</b>"
+            "text": f"<b>{escape(stream_name(data.streams[group.stream], with_space=with_space))}</b>"
             f"  {_in_words(data.streams[group.stream])}",
             "font": {"size": 12},
         }
@@ -142,12 +142,12 @@ def _groups(data: ReportData) -> list[_Group]:
 
 
 def _label(lane: _Lane) -> str:
-    return "other writers" if lane.participant is None else safe(short(lane.participant, 22))
+    return "other writers" if lane.participant is None else escape(shorten(lane.participant, 22))
 
 
 def _in_words(stream: dict[str, Any]) -> str:
-    frames = "no frames" if not stream["frames"] else f"{amount(stream['frames'])} frames"
-    return f"<span style='opacity:0.7'>{frames}, {safe(stream['status'])}</span>"
+    frames = "no frames" if not stream["frames"] else f"{format_count(stream['frames'])} frames"
+    return f"<span style='opacity:0.7'>{frames}, {escape(stream['status'])}</span>"
 
 
 def _lives(data: ReportData, span: Span, groups: list[_Group]) -> list[Figure]:
@@ -189,8 +189,12 @@ def _wrote(data: ReportData, groups: list[_Group], colours: dict[str | None, str
             continue
         begin, end = piece["from"], piece["until"]
         name = "other writers" if piece["sender"] is None else piece["sender"]
-        count = "1 frame" if piece["frames"] == 1 else f"{amount(piece['frames'])} frames in {lasting(end - begin)}"
-        said = f"<b>{safe(short(name))}</b> wrote {count}<br>{clock(begin)}"
+        count = (
+            "1 frame"
+            if piece["frames"] == 1
+            else f"{format_count(piece['frames'])} frames in {format_duration(end - begin)}"
+        )
+        said = f"<b>{escape(shorten(name))}</b> wrote {count}<br>{format_time(begin)}"
         wrote[piece["sender"]].append((begin, end, lane.y, _WROTE, said))
     return [
         bars(name or "other writers", colours[name], wrote[name], outline=_OUTLINE_PIXELS, showlegend=False)
@@ -199,18 +203,20 @@ def _wrote(data: ReportData, groups: list[_Group], colours: dict[str | None, str
 
 
 def _right_in_words(right: dict[str, Any]) -> str:
-    who = safe(short(right["participant"]))
+    who = escape(shorten(right["participant"]))
     what = "owned it" if right["right"] == "own" else "might write"
-    given = f"by {right['given_how']} of {safe(short(right['granted_by']))}" if right["granted_by"] else ""
-    lines = [f"<b>{who}</b> {what} {given}".rstrip(), f"from {clock(right['from'])}"]
+    given = f"by {right['given_how']} of {escape(shorten(right['granted_by']))}" if right["granted_by"] else ""
+    lines = [f"<b>{who}</b> {what} {given}".rstrip(), f"from {format_time(right['from'])}"]
     if right["reason"]:
-        lines.append(f"because: {safe(short(right['reason'], 60))}")
+        lines.append(f"because: {escape(shorten(right['reason'], 60))}")
     if right["max_frames"] is not None:
-        lines.append(f"good for {amount(right['max_frames'])} frames, {amount(right['frames_used'] or 0)} used")
+        lines.append(
+            f"good for {format_count(right['max_frames'])} frames, {format_count(right['frames_used'] or 0)} used"
+        )
     if right["expires"] is not None:
-        lines.append(f"good until {clock(right['expires'])}")
+        lines.append(f"good until {format_time(right['expires'])}")
     if right["until"] is not None:
-        lines.append(f"until {clock(right['until'])}: {right['ended_how']}")
+        lines.append(f"until {format_time(right['until'])}: {right['ended_how']}")
     return "<br>".join(lines)
 
 
@@ -250,16 +256,16 @@ def _marks(data: ReportData, groups: list[_Group]) -> list[Figure]:
 
 
 def _given_in_words(right: dict[str, Any]) -> str:
-    who, by = safe(short(right["participant"])), safe(short(right["granted_by"]))
+    who, by = escape(shorten(right["participant"])), escape(shorten(right["granted_by"]))
     verb = "made owner" if right["right"] == "own" else "let write"
-    why = f"<br>{safe(short(right['reason'], 60))}" if right["reason"] else ""
-    return f"<b>{who}</b> {verb} by {by}{why}<br>{clock(right['from'])}, seq {right['from_seq']}"
+    why = f"<br>{escape(shorten(right['reason'], 60))}" if right["reason"] else ""
+    return f"<b>{who}</b> {verb} by {by}{why}<br>{format_time(right['from'])}, seq {right['from_seq']}"
 
 
 def _ended_in_words(right: dict[str, Any]) -> str:
-    by = f" by {safe(short(right['ended_by']))}" if right["ended_by"] else ""
-    why = f"<br>{safe(short(right['end_reason'], 60))}" if right["end_reason"] else ""
+    by = f" by {escape(shorten(right['ended_by']))}" if right["ended_by"] else ""
+    why = f"<br>{escape(shorten(right['end_reason'], 60))}" if right["end_reason"] else ""
     return (
-        f"the right of <b>{safe(short(right['participant']))}</b> ended: {right['ended_how']}{by}{why}"
-        f"<br>{clock(right['until'])}, seq {right['until_seq']}"
+        f"the right of <b>{escape(shorten(right['participant']))}</b> ended: {right['ended_how']}{by}{why}"
+        f"<br>{format_time(right['until'])}, seq {right['until_seq']}"
     )

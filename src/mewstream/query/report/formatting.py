@@ -1,4 +1,4 @@
-"""What all figures share: names made safe, colours, times, numbers in words. Light and dark are the page's business."""
+"""What all figures share: escaping, colours, axes, and the formatting of times and numbers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LONGEST_NAME = 26
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def safe(text: object) -> str:
-    """A text of somebody else's, as plotly and HTML show it literally. Plotly takes what is between dollars for TeX."""
+def escape(text: object) -> str:
+    """Escape untrusted text for plotly and HTML. Plotly takes what is between dollars for TeX."""
     return html.escape(str(text), quote=True).replace("$", "&#36;")
 
 
-def short(text: object, longest: int = _LONGEST_NAME) -> str:
-    """A name that fits where there is little room: the middle is left out. Not escaped yet."""
+def shorten(text: object, longest: int = _LONGEST_NAME) -> str:
+    """Shorten a name by leaving out its middle. The result is not escaped yet."""
     name = "".join(each if each.isprintable() else "·" for each in str(text))
     if len(name) <= longest:
         return name
@@ -37,17 +37,17 @@ def short(text: object, longest: int = _LONGEST_NAME) -> str:
 
 
 def iso(millis: int) -> str:
-    """For an axis of time, UTC."""
+    """Format a time for an axis, in UTC."""
     return (_EPOCH + timedelta(milliseconds=millis)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def clock(millis: int) -> str:
-    """For people."""
+def format_time(millis: int) -> str:
+    """Format a time for people, in UTC."""
     return (_EPOCH + timedelta(milliseconds=millis)).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def lasting(millis: float) -> str:
-    """A time span in words: 340 ms, 12.5 s, 3 min, 2 h, 5 days."""
+def format_duration(millis: float) -> str:
+    """Format a duration: 340 ms, 12.5 s, 3 min, 2 h, 5 days."""
     for limit, unit, size in (
         (1000, "ms", 1),
         (120_000, "s", 1000),
@@ -59,8 +59,8 @@ def lasting(millis: float) -> str:
     return f"{millis / 86_400_000:.3g} days"
 
 
-def amount(number: float) -> str:
-    """A count in words: 1,234 or 12.3 M."""
+def format_count(number: float) -> str:
+    """Format a count: 1,234 or 12.3 M."""
     if abs(number) < 100_000:
         return f"{number:,.0f}"
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -69,7 +69,8 @@ def amount(number: float) -> str:
     return str(number)
 
 
-def volume(size: float) -> str:
+def format_bytes(size: float) -> str:
+    """Format a number of bytes: 340 B, 12.3 kB, 5 GB."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if abs(size) < 1000 or unit == "TB":
             return f"{size:.3g} {unit}"
@@ -102,7 +103,7 @@ def bars(name: str, colour: str, pieces: list[Piece], *, outline: int = 0, **mor
     return {
         "type": "bar",
         "orientation": "h",
-        "name": safe(short(name, 40)),
+        "name": escape(shorten(name, 40)),
         "base": [iso(begin) for begin, _, _, _, _ in pieces],
         "x": [max(end - begin, 1) for begin, end, _, _, _ in pieces],
         "y": [y for _, _, y, _, _ in pieces],
@@ -118,4 +119,4 @@ def stream_name(stream: dict[str, Any], *, with_space: bool) -> str:
     """``arena/stream-3 · hero``. Not escaped yet."""
     name = f"{stream['space']}/{stream['stream_id']}" if with_space else str(stream["stream_id"])
     said = stream.get("alias") or stream.get("description")
-    return f"{name} · {short(said, 44)}" if said else name
+    return f"{name} · {shorten(said, 44)}" if said else name

@@ -1,14 +1,14 @@
-"""Which rows a report is about: those of some spaces, and of a time."""
+"""Which rows a report is about: those of some spaces and of a period of time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mewstream.query.asking import Questions
+from mewstream.query.database import WarehouseDatabase
 from mewstream.query.dialects import DUCKDB
 
-#: When a row happened; for what lasts, its beginning and its end, which is null while it does.
+#: The time of a row; for rows that last, their beginning and their end, which is null until then.
 _MOMENTS = {
     **dict.fromkeys(("envelopes", "frames", "refusals", "content", "quarantine", "audit"), "ts"),
     **dict.fromkeys(("sequence_gaps", "handoffs"), "ts"),
@@ -22,9 +22,9 @@ _SPANS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Selection:
     spaces: Sequence[str] = ()
-    """All where there are none."""
+    """All spaces if empty."""
     since: int | None = None
     until: int | None = None
     """Microseconds since 1970, the end not included."""
@@ -42,27 +42,27 @@ class Chosen:
         return " AND ".join(parts) or "true"
 
 
-def choose(asked: Questions, chosen: Chosen) -> None:
-    """Make views of what is chosen: ``the_frames`` of ``frames``, and so on; ``the_summary`` of ``space_summary``."""
+def create_views(database: WarehouseDatabase, selection: Selection) -> None:
+    """Create views of selected rows: ``the_frames`` of ``frames`` and so on, ``the_summary`` of ``space_summary``."""
     for name in (*_MOMENTS, *_SPANS):
         begin, end = _SPANS[name] if name in _SPANS else (_MOMENTS[name], _MOMENTS[name])
-        _view(asked, f"the_{name}", f"SELECT * FROM {name} WHERE {chosen.condition(begin, end)}")
-    summary = f"SELECT * FROM space_summary WHERE {chosen.condition('first_ts', 'last_ts')}"
-    if chosen.is_part_of_time:
-        low = "first_ts" if chosen.since is None else f"greatest(first_ts, make_timestamptz({chosen.since}))"
-        high = "last_ts" if chosen.until is None else f"least(last_ts, make_timestamptz({chosen.until - 1}))"
+        _view(database, f"the_{name}", f"SELECT * FROM {name} WHERE {selection.condition(begin, end)}")
+    summary = f"SELECT * FROM space_summary WHERE {selection.condition('first_ts', 'last_ts')}"
+    if selection.is_part_of_time:
+        low = "first_ts" if selection.since is None else f"greatest(first_ts, make_timestamptz({selection.since}))"
+        high = "last_ts" if selection.until is None else f"least(last_ts, make_timestamptz({selection.until - 1}))"
         counted = " UNION ALL BY NAME ".join(_COUNTED)
         summary = _OF_A_TIME.format(summary=summary, counted=counted, low=low, high=high)
-        streams = f"SELECT * FROM streams WHERE {chosen.condition(*_SPANS['streams'])}"
-        _view(asked, "the_streams", _STREAMS_OF_A_TIME.format(streams=streams))
-    _view(asked, "the_summary", summary)
+        streams = f"SELECT * FROM streams WHERE {selection.condition(*_SPANS['streams'])}"
+        _view(database, "the_streams", _STREAMS_OF_A_TIME.format(streams=streams))
+    _view(database, "the_summary", summary)
 
 
-def _view(asked: Questions, name: str, select: str) -> None:
-    asked.rows(f"CREATE OR REPLACE TEMP VIEW {name} AS {select}")
+def _view(database: WarehouseDatabase, name: str, select: str) -> None:
+    database.rows(f"CREATE OR REPLACE TEMP VIEW {name} AS {select}")
 
 
-#: What the summary of a space counts, counted for a time.
+#: What the summary of a space counts, counted for a period of time.
 _COUNTED = (
     "SELECT space, count(*) AS frames, sum(size) AS bytes FROM the_frames GROUP BY space",
     "SELECT space, count(*) AS envelopes FROM the_envelopes GROUP BY space",
@@ -99,7 +99,7 @@ SELECT * REPLACE (
 )
 FROM whole
 """
-#: A stream as busy as it was in that time.
+#: Streams with the frames of that period only.
 _STREAMS_OF_A_TIME = """
 SELECT streams.* REPLACE (coalesce(counted.frames, 0) AS frames, coalesce(counted.bytes, 0) AS bytes)
 FROM ({streams}) AS streams

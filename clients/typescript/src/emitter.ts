@@ -1,5 +1,16 @@
 type Listener<Event> = (event: Event) => void;
 
+/** Calls a listener. Its exception is reported as uncaught, as platforms do, and does not disturb who calls it. */
+export function notify<Event>(listener: Listener<Event> | null, event: Event): void {
+  try {
+    listener?.(event);
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
+  }
+}
+
 /** Listeners by type of event. `Events` maps each type to what its listeners get. */
 export class Emitter<Events> {
   readonly #listeners = new Map<keyof Events, Set<Listener<never>>>();
@@ -19,13 +30,7 @@ export class Emitter<Events> {
   /** @internal */
   emit<Type extends keyof Events>(type: Type, event: Events[Type]): void {
     for (const listener of [...(this.#listeners.get(type) ?? [])] as Listener<Events[Type]>[]) {
-      try {
-        listener(event);
-      } catch (error) {
-        queueMicrotask(() => {
-          throw error;
-        });
-      }
+      notify(listener, event);
     }
   }
 }

@@ -43,8 +43,13 @@ export class Connection {
     this.#receiver = receiver;
     this.#closed = new Promise((resolve) => (this.#isClosed = resolve));
     socket.onmessage = ({ data }: { data: unknown }) => {
-      if (typeof data === "string") this.#receiver?.message(data);
-      else if (data instanceof ArrayBuffer) this.#receiver?.message(new Uint8Array(data));
+      try {
+        if (typeof data === "string") this.#receiver?.message(data);
+        else if (data instanceof ArrayBuffer) this.#receiver?.message(new Uint8Array(data));
+      } catch (error) {
+        // JSON that is nested too deeply exhausts the stack, for example. No gateway may end our program by that.
+        this.abandon(`a message from the gateway could not be handled: ${String(error)}`);
+      }
     };
     socket.onclose = ({ code, reason }: CloseEventLike) => this.#end(code, reason);
     socket.onerror = (event: ErrorEventLike) => this.#end(ABNORMAL, string(event.message) ?? "");
@@ -179,9 +184,8 @@ export function websocketUrl(url: string): string {
   try {
     address = new URL(/^[a-z]+:\/\//i.test(url) ? url : `ws://${url}`);
   } catch {
-    throw new ConnectError(
-      `${JSON.stringify(shown(url))} is no address of a gateway: expected something like ws://127.0.0.1:8080`,
-    );
+    // It is not quoted, because nobody can tell what in it is a secret.
+    throw new ConnectError("the address of the gateway is malformed: expected something like ws://127.0.0.1:8080");
   }
   if (address.username || address.password || address.search.includes("token=")) {
     throw new ConnectError("there is a secret in the address: give it as the option token, so that no log has it");
@@ -195,7 +199,7 @@ export function websocketUrl(url: string): string {
   return address.href;
 }
 
-/** The address without its query and its user, which might hold a secret. */
+/** An address of {@link websocketUrl} without its query, which might hold a secret. */
 function shown(url: string): string {
-  return url.replace(/\?.*/, "").replace(/\/\/.*@/, "//");
+  return url.replace(/\?.*/, "");
 }

@@ -230,8 +230,12 @@ export class Link implements Receiver {
     }
     const message = typeof data === "string" ? parse(data) : undefined;
     if (!message) return;
-    this.#owner.envelope(message);
-    this.#seq = Math.max(this.#seq, message.seq ?? 0);
+    try {
+      this.#owner.envelope(message);
+    } finally {
+      // Even one that cannot be handled counts as received: a resume would bring it again and again.
+      this.#seq = Math.max(this.#seq, message.seq ?? 0);
+    }
   }
 
   lost(connection: Connection, code: number, reason: string): void {

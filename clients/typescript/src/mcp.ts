@@ -53,7 +53,7 @@ export class Tools {
       answer = await this.#carryOut(request);
       JSON.stringify(answer);
     } catch (error) {
-      answer = error instanceof McpError ? error : new McpError(String(error), INTERNAL_ERROR);
+      answer = error instanceof McpError ? error : new McpError(textOf(error), INTERNAL_ERROR);
     }
     // Where it cannot be sent, there is nobody to tell.
     await this.#respond(request, answer).catch(() => undefined);
@@ -90,6 +90,15 @@ function content(found: unknown): unknown {
     content: [{ type: "text", text: JSON.stringify(found ?? null) }],
     ...(found !== undefined && found !== null && structured),
   };
+}
+
+/** What a handler threw, as text. It may be anything, even what the caller sent, and then `String` may throw too. */
+function textOf(thrown: unknown): string {
+  try {
+    return String(thrown);
+  } catch {
+    return "the tool failed";
+  }
 }
 
 /** The payload of the answer to a request: a result, or an error. */

@@ -51,7 +51,7 @@ declare module "node:buffer" {
   import type { Buffer as NodeBuffer } from "node:http";
 
   export const Buffer: {
-    concat(parts: readonly Uint8Array[]): NodeBuffer;
+    alloc(size: number): NodeBuffer;
   };
   export function isUtf8(data: Uint8Array): boolean;
 }

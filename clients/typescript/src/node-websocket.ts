@@ -3,7 +3,7 @@
  * that of later versions is slow and does not say why it could not connect.
  */
 
-import { Buffer, isUtf8 } from "node:buffer";
+import { isUtf8 } from "node:buffer";
 import { createHash, randomBytes } from "node:crypto";
 import type { Buffer as Bytes, IncomingMessage } from "node:http";
 import { request as requestHttp } from "node:http";
@@ -12,6 +12,8 @@ import type { Socket } from "node:net";
 import { setImmediate } from "node:timers";
 
 import { ABNORMAL } from "./close-codes.js";
+import { notify } from "./emitter.js";
+import { GrowingBuffer } from "./growing-buffer.js";
 import type { WebSocketLike } from "./websocket.js";
 
 const CONTINUATION = 0;
@@ -43,13 +45,12 @@ export class NodeWebSocket implements WebSocketLike {
   #isClosed = false;
   /** The close that the server sent. */
   #close: { code: number; reason: string } | undefined;
-  #chunks: Bytes[] = [];
-  #buffered = 0;
+  /** The beginning of a frame that is not complete. */
+  readonly #unread = new GrowingBuffer();
   /** How many bytes are needed before there is anything to do. */
   #needed = 2;
-  #fragments: Bytes[] = [];
+  readonly #fragments = new GrowingBuffer();
   #fragmentsOpcode = 0;
-  #fragmentsSize = 0;
   #isCorked = false;
   #closeTimer: ReturnType<typeof setTimeout> | undefined;
   #masks = new Uint8Array();
@@ -123,7 +124,7 @@ export class NodeWebSocket implements WebSocketLike {
       this.#end(this.#close ?? { code: ABNORMAL, reason: "the connection ended without a close" }),
     );
     socket.on("data", (chunk) => this.#read(chunk));
-    this.onopen?.({});
+    notify(this.onopen, {});
     if (head.length) this.#read(head);
   }
 
@@ -169,18 +170,19 @@ export class NodeWebSocket implements WebSocketLike {
   // -- receiving ------------------------------------------------------------------------------------
 
   #read(chunk: Bytes): void {
-    this.#chunks.push(chunk);
-    this.#buffered += chunk.length;
-    if (this.#buffered < this.#needed) return;
-    const buffer = this.#chunks.length === 1 ? chunk : Buffer.concat(this.#chunks);
+    let buffer = chunk;
+    if (this.#unread.size) {
+      this.#unread.append(chunk);
+      if (this.#unread.size < this.#needed) return;
+      buffer = this.#unread.take();
+    }
     let at = 0;
     while (!this.#isClosed) {
       const end = this.#frame(buffer, at);
       if (end === undefined) break;
       at = end;
     }
-    this.#chunks = at < buffer.length ? [buffer.subarray(at)] : [];
-    this.#buffered = buffer.length - at;
+    if (!this.#isClosed && at < buffer.length) this.#unread.append(buffer.subarray(at));
   }
 
   /** Handles the frame that begins at `at`. Returns where it ends; undefined where it is not complete. */
@@ -203,7 +205,7 @@ export class NodeWebSocket implements WebSocketLike {
         start === 4 ? buffer.readUInt16BE(at + 2) : buffer.readUInt32BE(at + 2) * 2 ** 32 + buffer.readUInt32BE(at + 6);
     }
     if (opcode >= CLOSE && (length > 125 || !isLast)) return this.#broken("a control frame that is too long or cut");
-    if (length + this.#fragmentsSize > MAX_MESSAGE_BYTES) return this.#broken("a message that is too large");
+    if (length + this.#fragments.size > MAX_MESSAGE_BYTES) return this.#broken("a message that is too large");
     this.#needed = start + length;
     if (available < this.#needed) return undefined;
     const end = at + this.#needed;
@@ -238,15 +240,12 @@ export class NodeWebSocket implements WebSocketLike {
     if ((opcode === CONTINUATION) !== isContinued) this.#broken("fragments out of order");
     else if (isLast && !isContinued) this.#message(opcode, payload);
     else {
-      this.#fragments.push(payload);
-      this.#fragmentsSize += payload.length;
+      this.#fragments.append(payload);
       if (!isContinued) this.#fragmentsOpcode = opcode;
       if (!isLast) return;
-      const whole = Buffer.concat(this.#fragments);
       const type = this.#fragmentsOpcode;
-      this.#fragments = [];
-      this.#fragmentsSize = this.#fragmentsOpcode = 0;
-      this.#message(type, whole);
+      this.#fragmentsOpcode = 0;
+      this.#message(type, this.#fragments.take());
     }
   }
 
@@ -254,7 +253,7 @@ export class NodeWebSocket implements WebSocketLike {
     if (opcode === TEXT) this.#text(payload, 0, payload.length);
     else if (!this.#isClosing) {
       const { buffer, byteOffset, byteLength } = payload;
-      this.onmessage?.({ data: buffer.slice(byteOffset, byteOffset + byteLength) });
+      notify(this.onmessage, { data: buffer.slice(byteOffset, byteOffset + byteLength) });
     }
   }
 
@@ -263,7 +262,7 @@ export class NodeWebSocket implements WebSocketLike {
     const data = buffer.toString("utf8", start, end);
     // What is not UTF-8 becomes a replacement character, which is rare enough to look twice.
     if (data.includes("\ufffd") && !isUtf8(buffer.subarray(start, end))) this.#broken("text that is not UTF-8");
-    else this.onmessage?.({ data });
+    else notify(this.onmessage, { data });
   }
 
   // -- the end --------------------------------------------------------------------------------------
@@ -290,7 +289,7 @@ export class NodeWebSocket implements WebSocketLike {
 
   #fail(reason: string): void {
     if (this.#isClosed) return;
-    this.onerror?.({ message: reason });
+    notify(this.onerror, { message: reason });
     this.#end({ code: ABNORMAL, reason });
     this.#abort();
   }
@@ -299,6 +298,6 @@ export class NodeWebSocket implements WebSocketLike {
     if (this.#isClosed) return;
     this.#isClosing = this.#isClosed = true;
     clearTimeout(this.#closeTimer);
-    this.onclose?.(close);
+    notify(this.onclose, close);
   }
 }

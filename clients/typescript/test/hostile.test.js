@@ -5,9 +5,13 @@ import { createServer } from "node:net";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { suite, test } from "node:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 
 import { connect, ConnectError, JoinRefusedError } from "mewstream";
+import { NodeWebSocket } from "../dist/node-websocket.js";
 import { behave, frame, joinScripted, serve } from "./scripted.js";
 import { event, until, within } from "./support.js";
 
@@ -63,6 +67,30 @@ const KEYS = [
   ...["resume", "sequence", "content", "format_id", "by", "capabilities", "next", "recipient", "metadata", "__proto__"],
 ];
 const ENVELOPE_KEYS = ["id", "ts", "from", "to", "correlation_id", "context", "payload", "seq", "kind", "protocol"];
+
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc");
+
+/** How many bytes this process holds, without what could be freed. */
+function held() {
+  collectGarbage();
+  const { heapUsed, arrayBuffers } = process.memoryUsage();
+  return heapUsed + arrayBuffers;
+}
+
+/** Collects the uncaught exceptions of a test. The runner itself listens to them, and would fail the test. */
+function uncaughtIn(t) {
+  const uncaught = [];
+  const others = process.listeners("uncaughtException");
+  process.removeAllListeners("uncaughtException");
+  const listen = (error) => uncaught.push(error.message);
+  process.on("uncaughtException", listen);
+  t.after(() => {
+    process.off("uncaughtException", listen);
+    others.forEach((each) => process.on("uncaughtException", each));
+  });
+  return uncaught;
+}
 
 /** Sends all of it to a client that listens to everything, and sees that it still lives. */
 async function exchange(t, messages) {
@@ -218,6 +246,23 @@ suite("messages", () => {
     );
   });
 
+  test("that call a tool which throws something without a text are answered", async (t) => {
+    let peer;
+    const space = await joinScripted(t, (each) => {
+      peer = each;
+      peer.welcome();
+      behave(peer);
+    });
+    space.tool("t", {}, (args) => {
+      throw args;
+    });
+    const params = { name: "t", arguments: { toString: 1, valueOf: 1 } };
+    peer.send({ kind: "mcp/request", id: "q", from: "a", to: ["me"], payload: { method: "tools/call", params } });
+    const answer = () => peer.received.find(({ kind }) => kind === "mcp/response");
+    await until(answer);
+    assert.deepEqual([answer().correlation_id, answer().payload.error.code], [["q"], -32603]);
+  });
+
   test("that come too fast are dropped, and counted", async (t) => {
     const frames = Array.from({ length: 50_000 }, (_, number) => `#s|${number + 2}|bob#${number}`);
     let peer;
@@ -289,6 +334,130 @@ suite("connections", () => {
     for (let at = 0; at < whole.length; at += 333_333) peer.raw(whole.subarray(at, at + 333_333));
     assert.equal((await heard).text.length, 1_500_001);
     await until(() => peer.received.some(({ opcode, data }) => opcode === 10 && data.toString() === "are you there"));
+  });
+
+  for (const [what, payload, count] of [
+    ["empty", "", 1_000_000],
+    ["tiny", " ", 300_000],
+  ]) {
+    test(`${what} fragments take no more memory than what is in them`, async (t) => {
+      let peer;
+      const space = await joinScripted(t, (each) => {
+        peer = each;
+        peer.welcome();
+        behave(peer);
+      });
+      const heard = event(space, "chat");
+      const many = Buffer.concat(Array(10_000).fill(frame(0, payload, { isLast: false })));
+      const before = held();
+      peer.raw(frame(1, '{"kind":"chat","from":"a",', { isLast: false }));
+      for (let sent = 0; sent < count; sent += 10_000) peer.raw(many);
+      peer.raw(frame(9, "all there"));
+      await until(() => peer.received.some(({ opcode }) => opcode === 10));
+      const grown = held() - before;
+      assert.ok(grown < 8 << 20, `${grown} bytes`);
+      peer.raw(frame(0, '"payload":{"text":"whole"}}'));
+      assert.equal((await heard).text, "whole");
+    });
+  }
+
+  test("a message that comes in tiny pieces takes no more memory than what is in it", async (t) => {
+    let peer;
+    const space = await joinScripted(t, (each) => {
+      peer = each;
+      peer.welcome();
+      behave(peer);
+    });
+    const heard = event(space, "chat");
+    const whole = frame(1, JSON.stringify({ kind: "chat", from: "a", payload: { text: "x".repeat(20_000) } }));
+    const before = held();
+    for (let at = 0; at < whole.length - 1; at++) {
+      peer.raw(whole.subarray(at, at + 1));
+      await nextTurn();
+    }
+    const grown = held() - before;
+    assert.ok(grown < 1 << 20, `${grown} bytes`);
+    peer.raw(whole.subarray(-1));
+    assert.equal((await heard).text.length, 20_000);
+  });
+
+  test("a message too deep to handle ends the connection with a reason, and is not asked for again", async (t) => {
+    const uncaught = uncaughtIn(t);
+    const joins = [];
+    const deep = "[".repeat(200_000) + "]".repeat(200_000);
+    const space = await joinScripted(t, (peer, join) => {
+      joins.push(join);
+      peer.welcome({ active_streams: [OPENED], resume: { recovered: true, from_seq: (join.resume?.seq ?? 0) + 1 } });
+      behave(peer);
+      const numbered = (sequence, content) =>
+        `{"kind":"stream/data","from":"bob","seq":${sequence + 4},` +
+        `"payload":{"stream_id":"s","sequence":${sequence},"content":${content}}}`;
+      if (joins.length > 1) peer.send(numbered(3, "3"));
+      else {
+        peer.onmessage = () => {
+          peer.send(numbered(1, "1"));
+          peer.send(numbered(2, deep));
+        };
+      }
+    });
+    const frames = space.subscribe("s");
+    const lost = event(space, "disconnected");
+    const resumed = event(space, "resumed");
+    const chat = space.chat("go on");
+    assert.match((await within(lost)).reason, /^a message from the gateway could not be handled: RangeError/);
+    await within(resumed);
+    await within(chat);
+    assert.deepEqual(joins[1].resume, { epoch: "e", seq: 6 });
+    for (const expected of [
+      ["1", 0],
+      ["3", 1],
+    ]) {
+      const { value } = await within(frames.next());
+      assert.deepEqual([value.text, value.gap], expected);
+    }
+    assert.deepEqual(uncaught, []);
+  });
+
+  test("an exception of a listener is reported, and every message still comes once", async (t) => {
+    const uncaught = uncaughtIn(t);
+    let peer;
+    const space = await joinScripted(t, (each) => {
+      peer = each;
+      peer.welcome();
+      behave(peer);
+    });
+    const heard = [];
+    space.on("disconnected", ({ reason }) => heard.push(reason));
+    space.on("chat", ({ text }) => {
+      heard.push(text);
+      throw new Error(text);
+    });
+    const all = Buffer.concat(
+      ["1", "2", "3"].map((text) => frame(1, JSON.stringify({ kind: "chat", from: "a", payload: { text } }))),
+    );
+    peer.raw(all.subarray(0, -10));
+    await until(() => heard.length === 2);
+    peer.raw(all.subarray(-10));
+    await until(() => uncaught.length === 3);
+    assert.deepEqual([heard, uncaught], [["1", "2", "3"], ["1", "2", "3"]]);
+  });
+
+  test("a WebSocket whose listeners throw goes on, and comes to its end", async (t) => {
+    const uncaught = uncaughtIn(t);
+    const url = await serve(t, (peer) => {
+      peer.raw(Buffer.concat([frame(1, "text"), frame(2, "bytes"), frame(1, "more"), frame(5, "")]));
+    });
+    const socket = new NodeWebSocket(url, ["mew.v0.4"]);
+    const thrower = (what) => (event) => {
+      throw new Error(`${what} ${event.data?.byteLength ?? event.data ?? event.code ?? ""}`.trim());
+    };
+    socket.onopen = (event) => {
+      socket.send("join");
+      thrower("open")(event);
+    };
+    [socket.onmessage, socket.onerror, socket.onclose] = ["message", "error", "close"].map(thrower);
+    await until(() => uncaught.length >= 6);
+    assert.deepEqual(uncaught, ["open", "message text", "message 5", "message more", "error", "close 1006"]);
   });
 
   test("a quiet gateway is asked whether it is there, and is not given up", async (t) => {
@@ -378,4 +547,20 @@ suite("joins", () => {
       );
     });
   }
+
+  test("of what is no address fail, and the error does not quote what may hold a secret", async () => {
+    const addresses = [
+      ...["me:HUNTER2@host:99999999", "ws://h o/#token=HUNTER2", "ws://h o/x?token=HUNTER2", "HUNTER2 TOKEN"],
+      ...["ws://me:HUNTER2@h o/", "//HUNTER2@", "ws://127.0.0.1:HUNTER2", "ws://me:HUNTER2@h:1/", "ws://h:1/?token=HUNTER2"],
+      ...["ws://127.0.0.1:1/?key=HUNTER2", "ws://127.0.0.1:1/#token=HUNTER2"],
+    ];
+    for (const address of addresses) {
+      await assert.rejects(connect(address), (error) => {
+        assert.equal(error.constructor, ConnectError);
+        assert.doesNotMatch(`${error.stack} ${error.message}`, /HUNTER2/i, address);
+        return true;
+      });
+    }
+    await assert.rejects(connect("ws://h o"), /expected something like ws:\/\/127\.0\.0\.1:8080/);
+  });
 });

@@ -532,7 +532,7 @@ def _origin(at: YamlValue) -> str:
         return origin
     try:
         parts = urlsplit(origin)
-        _ = parts.port  # raises where it is no port
+        _ = parts.port  # raises if it is no port
         good = bool(parts.hostname) and origin == f"{parts.scheme}://{parts.netloc}" and "@" not in parts.netloc
     except ValueError:
         good = False

@@ -28,8 +28,8 @@ from mewstream.journal.listing import list_segments
 from mewstream.journal.local import LocalJournal, snapshot_files, snapshot_name
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce
+from mewstream.journal.rewriting import remove_segment, write_again
 from mewstream.journal.schema import SCHEMA
-from mewstream.journal.sealing import remove_segment, write_again
 from mewstream.journal.segments import Segment, SegmentName
 from mewstream.protocol.state import SpaceState
 

@@ -28,7 +28,7 @@ from mewstream.journal.partition import Partition, displacement
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce, changes_in
 from mewstream.journal.retention import PrunePlan
-from mewstream.journal.sealing import remove_segment
+from mewstream.journal.rewriting import remove_segment
 from mewstream.journal.segments import SegmentName
 from mewstream.protocol import snapshot
 from mewstream.protocol.fold import apply

@@ -16,9 +16,9 @@ from pyarrow import fs
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.files import FileIdentity, Files
 from mewstream.journal.listing import abandoned_in, list_names, list_once
+from mewstream.journal.rewriting import compressed, remove_segment, spaces_in, write_again
 from mewstream.journal.rows import Rows, split
 from mewstream.journal.schema import SCHEMA
-from mewstream.journal.sealing import compressed, remove_segment, spaces_in, write_again
 from mewstream.journal.segments import (
     ENTRY_BYTES,
     HEADER,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path, *, sync: Callable[[int], None] = os.fsync) -> Iterator[int]:
+def replacing(path: Path, *, sync: Callable[[int], None] | None = None) -> Iterator[int]:
     """Open a file to write to. It takes the place of ``path`` at the end of the block, or is removed after an error.
 
     The new name is safe only after :func:`sync_directory`."""
@@ -19,7 +19,7 @@ def replacing(path: Path, *, sync: Callable[[int], None] = os.fsync) -> Iterator
     try:
         try:
             yield handle
-            sync(handle)
+            (sync or os.fsync)(handle)
         finally:
             os.close(handle)
         temporary.replace(path)

@@ -262,12 +262,17 @@ gateway:
         ("mewstream: {policies: {suspend_for: 10MiB}}", ["policies.suspend_for: found '10MiB'", "seconds"]),
         ("mewstream: {limits: {id_bytes: 30s}}", ["limits.id_bytes: found '30s'", "bytes"]),
         # A rate is a plain number, and so is a count.
-        ("mewstream: {limits: {frames_per_second: 10s}}", ["limits.frames_per_second: found `str`"]),
-        ("mewstream: {limits: {invitations: 10MB}}", ["limits.invitations: found `str`"]),
+        (
+            "mewstream: {limits: {frames_per_second: 10s}}",
+            ["frames_per_second: found a string, expected a number"],
+        ),
+        ("mewstream: {limits: {invitations: 10MB}}", ["limits.invitations: found a string, expected a whole number"]),
         ("mewstream: {delivery: {writer_pause: -1s}}", ["delivery.writer_pause: found '-1s'"]),
         ("gateway: {ping_interval: often}", ["gateway.ping_interval: found 'often'", "15m or 7d"]),
         ("gateway: {ping_interval: 0s}", ["gateway.ping_interval: found 0", "more than 0"]),
         ("gateway: {journal: {retention: {max_age: a week}}}", ["retention.max_age: found 'a week'", "7d"]),
+        ("gateway: {journal: {retention: {max_bytes: 1.5}}}", ["retention.max_bytes: found a number", "whole"]),
+        ("gateway: {journal: {retention: {max_agee: 7d}}}", ["retention.max_agee: unknown key", "'max_age'"]),
     ],
 )
 def test_a_mistake_in_a_unit_says_the_form(files: Files, text: str, parts: list[str]) -> None:

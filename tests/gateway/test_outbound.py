@@ -53,6 +53,10 @@ class Scene:
         self._seq = 0
 
     @property
+    def queued_bytes(self) -> int:
+        return self.outbound._queued_bytes
+
+    @property
     def is_writer_held(self) -> bool:
         return bool(self.pressure.writer.held)
 
@@ -88,17 +92,17 @@ def test_it_is_written_through_while_the_peer_keeps_up(scene: Scene) -> None:
     scene.push(scene.frames(b"one"))
     scene.push(scene.control(b"two"))
     assert scene.transport.written == b"\x82\x03one\x81\x03two"
-    assert scene.outbound.queued_bytes == 0
+    assert scene.queued_bytes == 0
 
 
 def test_what_waits_is_sent_in_order_when_the_peer_reads_again(scene: Scene) -> None:
     scene.fall_behind()
     scene.push(scene.frames(b"one", b"two"))
     scene.push(scene.control(b"three"))
-    assert scene.transport.written == b"" and scene.outbound.is_behind and scene.outbound.queued_bytes > 0
+    assert scene.transport.written == b"" and scene.outbound.is_behind and scene.queued_bytes > 0
     scene.catch_up()
     assert scene.transport.written == b"\x82\x03one\x82\x03two\x81\x05three"
-    assert (scene.outbound.queued_bytes, scene.times_caught_up) == (0, 1)
+    assert (scene.queued_bytes, scene.times_caught_up) == (0, 1)
 
 
 class TestPolicies:
@@ -112,8 +116,8 @@ class TestPolicies:
         self.flood(scene, "drop-oldest")
         drop = scene.outbound.drops["stream-1"]
         assert drop.first_seq == 1 and drop.count == drop.last_seq == scene.outbound.dropped_frames
-        assert 12 - drop.count == scene.outbound.queued_bytes // (500 + 10 + 160)
-        assert scene.outbound.queued_bytes <= DELIVERY.queue_bytes
+        assert 12 - drop.count == scene.queued_bytes // (500 + 10 + 160)
+        assert scene.queued_bytes <= DELIVERY.queue_bytes
 
     def test_latest_keeps_one_of_a_stream(self, scene: Scene) -> None:
         self.flood(scene, "latest", count=7)
@@ -131,7 +135,7 @@ class TestPolicies:
         scene.fall_behind()
         for _ in range(5):
             scene.push(scene.control(BODY))
-        assert scene.outbound.ending is None and scene.outbound.queued_bytes == 5 * (500 + 10 + 160)
+        assert scene.outbound.ending is None and scene.queued_bytes == 5 * (500 + 10 + 160)
         scene.push(scene.control(BODY))
         assert scene.closed == [CloseReason.SLOW_CONSUMER]
 

@@ -39,7 +39,7 @@ class MemoryWriter:
         return bool(self.waiting)
 
     @property
-    def has_full_batch(self) -> bool:
+    def must_flush(self) -> bool:
         return len(self.waiting) >= self._batch
 
     def append(self, space: str, record: Record | FrameBlock) -> int:
@@ -224,7 +224,7 @@ async def test_history_includes_what_was_appended() -> None:
     journal = MemoryJournal()
     recorder = recording(journal, flush_interval=60)
     recorder.append("0", left(1))
-    assert list(recorder.history("0", 0) or ()) == []
+    assert list(recorder.read("0", 0) or ()) == []
     assert journal.memory[0].flushes == [True]
     assert recorder.seq_before("0", 5) == 5
 
@@ -307,4 +307,4 @@ def test_without_a_journal_nothing_is_kept_and_nothing_waits() -> None:
     assert recorder.append("0", left(1)) == 0
     recorder.commit("0", lambda: told.append(1))
     assert told == [1]
-    assert recorder.history("0", 0) is None
+    assert recorder.read("0", 0) is None

@@ -19,7 +19,7 @@ from raw_socket import TEXT, RawSocket, join_message, text, ws_frame
 
 from mewstream.gateway import refusal_flood
 from mewstream.gateway.decision_log import decision_entries
-from mewstream.gateway.refusal_flood import BURST, MAX_SUMS, MAX_TOLD, PER_SECOND, RefusalFloods, Treatment
+from mewstream.gateway.refusal_flood import BURST, MAX_ANSWERED, MAX_SUMS, PER_SECOND, RefusalFloods, Treatment
 from mewstream.journal.reader import JournalReader
 from mewstream.protocol.commands import Refuse
 from mewstream.protocol.errors import CapabilityViolation
@@ -344,11 +344,11 @@ class TestAccount:
 
     def test_the_burst_and_then_one_a_second(self, floods: RefusalFloods) -> None:
         found = [floods.treat(self.refused()) for _ in range(BURST + 50)]
-        assert found == [Treatment.RECORDED] * BURST + [Treatment.TOLD] * 50
+        assert found == [Treatment.RECORDED] * BURST + [Treatment.ANSWERED] * 50
         assert floods.treat(self.refused(sender="bob")) is Treatment.RECORDED, "each has its own"
         self.advance(1.5)
         assert [(each.count, each.told) for each in self.reports] == [(50, 50)]
-        assert [floods.treat(self.refused()) for _ in range(3)] == [Treatment.RECORDED, Treatment.TOLD, Treatment.TOLD]
+        assert [floods.treat(self.refused()) for _ in range(3)] == [Treatment.RECORDED] + [Treatment.ANSWERED] * 2
 
     def test_the_intervals_grow_and_shrink(self, floods: RefusalFloods) -> None:
         for _ in range(BURST):
@@ -382,7 +382,7 @@ class TestAccount:
         for _ in range(BURST):
             floods.treat(self.refused())
         found = [floods.treat(self.refused("frame", stream="s"), version=1) for _ in range(3)]
-        assert found == [Treatment.TOLD, Treatment.COUNTED, Treatment.COUNTED]
+        assert found == [Treatment.ANSWERED, Treatment.COUNTED, Treatment.COUNTED]
         floods.finish("ann")
         assert [(each.count, each.told) for each in self.reports] == [(3, 1)]
         assert "(2 frames since the last report)" in self.reports[0].message
@@ -393,7 +393,7 @@ class TestAccount:
             floods.treat(self.refused(kind=f"k-{number}", code=f"c-{number % 12}"))
         flood = floods._floods["ann"]
         assert len(flood.sums) <= MAX_SUMS + 13
-        assert len(flood.told) <= MAX_TOLD
+        assert len(flood.answered) <= MAX_ANSWERED
         floods.finish("ann")
         assert sum(each.count for each in self.reports) == 10_000 - BURST
 

@@ -87,7 +87,7 @@ async def test_what_is_read_back_has_the_frames_that_are_being_written(memory: P
     await _written_by_the_thread(files)
     opener = threading.Timer(0.05, files.gate.set)
     opener.start()
-    history = driven.recorder.history(SPACE, 0)
+    history = driven.recorder.read(SPACE, 0)
     assert history is not None
     assert [entry.record for entry in history] == sent.script.records
     opener.join()

@@ -140,7 +140,7 @@ async def test_what_can_never_be_written_is_said_and_tried_ever_more_seldom(
     assert 2 < broken.calls < 12
     [said] = [each for each in caplog.records if each.name == "mewstream.gateway"]
     assert "the records for offset 0 to 0 cannot be encoded" in said.message
-    assert "restart the gateway to go on without them" in said.message
+    assert "restart the gateway to continue without them" in said.message
     driven.die()
 
 

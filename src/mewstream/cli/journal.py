@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -385,9 +384,8 @@ def _locked(data: Path, reader: JournalReader, verb: str) -> Iterator[LocalJourn
         refuse_damaged(reader)
         local = LocalJournal(data)
     except JournalInUse as taken:
-        holder = re.search(r"\(process \d+\)", str(taken))
-        by = f" {holder[0]}" if holder else ""
-        raise JournalInUse(f"{data} is in use by a running gateway{by}: stop it, then {verb}") from None
+        by = f" (process {taken.holder})" if taken.holder else ""
+        raise JournalInUse(f"{data} is in use by a running gateway{by}: stop it, then {verb}", taken.holder) from None
     try:
         yield local
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import msgspec
 from mewstream.cli.journal_output import data_option, open_reader, record_names, report_unknown_names
 from mewstream.cli.output import complain, printable, quietly
 from mewstream.cli.values import moment
+from mewstream.io import atomic_file
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.export import Chosen, Scan, Selection, as_objects, history_lines, json_lines, write_parquet
 
@@ -284,13 +284,5 @@ def _sink(output: str) -> Iterator[BinaryIO]:
     path = Path(output)
     if path.is_dir():
         raise JournalError(f"{path} is a directory: give a file")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with atomic_file.replacing(path) as handle, os.fdopen(handle, "wb", closefd=False) as file:
+        yield file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mewstream.gateway.fanout import FRAMED, Audience, Outbox, Parcel
+from mewstream.gateway.fanout import FRAMED, Audience, Outbox, Parcel, push_past_outbox
 from mewstream.gateway.membership import Member, Membership
 from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.replay import Replayed, chunks
@@ -38,7 +38,7 @@ class Broadcast:
         if audience.wants_positions:
             positioned = frames.frames_with_positions(stream.id, block.seq, block.sender, block.data)
         self._outbox.add(
-            Parcel(
+            Parcel(  # positional: with keywords it takes a fifth longer
                 audience,
                 block.opcode,
                 block.data,
@@ -65,9 +65,9 @@ class Broadcast:
                 [record.data],
                 [with_seq(record.data, record.seq)] if audience.wants_positions else None,
                 record.seq,
-                stream.id,
-                record.sender,
-                stream.policy.on_slow,
+                stream=stream.id,
+                sender=record.sender,
+                on_slow=stream.policy.on_slow,
             )
         )
 
@@ -105,11 +105,10 @@ class Broadcast:
     def send_unrecorded(self, member: Member, body: bytes, seq: int, *, overtakes: bool = False) -> None:
         """Send a message without a position, because it has no record. ``overtakes``: it does not wait in the outbox
         for the journal."""
-        parcel = Parcel(Audience((member,)), frames.TEXT, [body], None, seq)
         if overtakes:
-            member.push(b"".join(parcel.pieces(False)), [parcel])
+            push_past_outbox(member, body, seq)
         else:
-            self._outbox.add(parcel)
+            self._outbox.add(Parcel(Audience((member,)), frames.TEXT, [body], None, seq))
 
     def welcome(self, member: Member, resume: dict[str, Any] | None = None) -> None:
         """Send the state of the space at the current ``seq``. ``resume`` is the answer to a request to resume."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -53,6 +52,7 @@ _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"", "false", "0", "no", "off"})
 
 _Settings = TypeVar("_Settings", Limits, Policies, Delivery, JournalSettings)
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,23 +370,9 @@ def _token_file(at: YamlValue, file: Path) -> str | None:
 def _settings(at: YamlValue | None, kind: type[_Settings]) -> _Settings:
     if at is None:
         return kind()
-    values = {key: entry.value for key, entry in at.section(kind.__struct_fields__).items()}
-    if values.get("validate") is False:
-        values["validate"] = "off"  # YAML reads a bare off as false
-    try:
-        settings = msgspec.convert(_with_units(at, kind, values), kind)
-    except msgspec.ValidationError as exc:
-        text, _, place = str(exc).partition(" - at `$.")
-        key = place.rstrip("`")
-        wanted = {each.name: each.type for each in msgspec.structs.fields(kind)}.get(key)
-        text = re.sub(r"Expected `(.*)`, got `(.*)`", r"found `\2`, expected `\1`", text)
-        if choices := getattr(wanted, "__args__", ()):
-            value = values[key]
-            found = repr(value[:40]) if isinstance(value, str) else describe_kind(value)
-            text = f"found {found}, expected one of {', '.join(choices)}"
-        raise at.child(key).error(text) from None
+    settings = _converted(at, kind)
     most = _MAX_RATE if kind is Limits else MAX_SECONDS
-    for key in values:
+    for key in kind.__struct_fields__:
         value = getattr(settings, key)
         expected = None
         if isinstance(value, int):
@@ -402,20 +388,31 @@ def _settings(at: YamlValue | None, kind: type[_Settings]) -> _Settings:
     return settings
 
 
-def _with_units(at: YamlValue, kind: type[msgspec.Struct], values: dict[str, Any]) -> dict[str, Any]:
-    """Replace texts such as ``30s`` and ``10MiB`` by the numbers that they mean. A setting with ``bytes`` in its name
-    is a size. Any other that may have a fraction is a time, unless it is a rate."""
-    found = dict(values)
-    for each in msgspec.structs.fields(kind):
-        value = values.get(each.name)
-        here = at.child(each.name, value)
-        if isinstance(value, dict) and isinstance(each.type, type) and issubclass(each.type, msgspec.Struct):
-            found[each.name] = _with_units(here, each.type, value)
-        elif isinstance(value, str) and "bytes" in each.name:
-            found[each.name] = here.quantity(parse_bytes)
-        elif isinstance(value, str) and each.type is float and not each.name.endswith("_per_second"):
-            found[each.name] = here.quantity(parse_seconds)
-    return found
+def _converted(at: YamlValue, kind: type[_Struct]) -> _Struct:
+    """Read a section. Texts such as ``30s`` and ``10MiB`` become the numbers that they mean: a setting with ``bytes``
+    in its name is a size, and any other that may have a fraction is a time, unless it is a rate."""
+    types = {each.name: each.type for each in msgspec.structs.fields(kind)}
+    found: dict[str, Any] = {}
+    for key, here in at.section(types).items():
+        wanted, value = types[key], here.value
+        if isinstance(wanted, type) and issubclass(wanted, msgspec.Struct):
+            found[key] = _converted(here, wanted)
+            continue
+        if isinstance(value, str) and "bytes" in key:
+            value = here.quantity(parse_bytes)
+        elif isinstance(value, str) and wanted is float and not key.endswith("_per_second"):
+            value = here.quantity(parse_seconds)
+        elif key == "validate" and value is False:
+            value = "off"  # YAML reads a bare off as false
+        try:
+            found[key] = msgspec.convert(value, wanted)
+        except msgspec.ValidationError:
+            choices = ", ".join(getattr(wanted, "__args__", ()))
+            if choices and isinstance(value, str):
+                raise here.error(f"found {value[:40]!r}, expected one of {choices}") from None
+            number = "a whole number" if wanted is int else "a number"
+            raise here.expected(f"one of {choices}" if choices else number) from None
+    return kind(**found)
 
 
 def _logging(at: YamlValue | None) -> tuple[bool, bool]:
@@ -532,7 +529,7 @@ def _origin(at: YamlValue) -> str:
         return origin
     try:
         parts = urlsplit(origin)
-        _ = parts.port  # raises where it is no port
+        _ = parts.port  # raises if it is no port
         good = bool(parts.hostname) and origin == f"{parts.scheme}://{parts.netloc}" and "@" not in parts.netloc
     except ValueError:
         good = False

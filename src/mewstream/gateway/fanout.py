@@ -1,8 +1,8 @@
-"""Fan-out: what a space sends in one tick of the event loop, as one ordered list.
+"""Fan-out: what a space sends in one turn of the event loop, as one ordered list.
 
-A message is encoded once and its recipients are fixed when it is decided. At the end of the tick
+A message is encoded once and its recipients are fixed when it is decided. At the end of the turn
 the bytes are built once for each distinct set of recipients, in order, and every connection of
-that set is handed the same bytes object: one write per connection and tick. Control messages are
+that set is handed the same bytes object: one write per connection and turn. Control messages are
 in the same list as frames, so nothing overtakes anything.
 """
 
@@ -19,13 +19,14 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from mewstream.gateway.wsframes import MAX_HEADER, header
+from mewstream.protocol.frames import TEXT
 
 log = logging.getLogger("mewstream.gateway")
 
-#: How many times more bytes of control messages than of frames may be collected in a tick.
+#: How many times more bytes of control messages than of frames may be collected in a turn.
 _CONTROL_TOGETHER = 16
 #: The same for messages to one member. When many join at once these are long welcomes, with messages for everyone
-#: between them: the more welcomes fit into a tick, the fewer writes everyone gets.
+#: between them: the more welcomes fit into a turn, the fewer writes everyone gets.
 _PRIVATE_TOGETHER = 256
 #: In place of an opcode: the body consists of whole WebSocket messages, with their headers.
 FRAMED = 0
@@ -118,7 +119,7 @@ class Endpoint(Protocol):
     def positions(self) -> bool: ...
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
-        """Take the messages of one tick: as bytes for a socket, and as the parcels that they were made of."""
+        """Take the messages of one turn: as bytes for a socket, and as the parcels that they were made of."""
         ...
 
 
@@ -134,7 +135,7 @@ class Audience:
     """A fixed set of endpoints, in two parts: those that asked for positions and those that did not.
 
     An audience that has grown out of another shares its lists. So it costs nothing to have a new one of everyone with
-    each join, and the bytes for several of them in a tick are built once for all members that they have in common."""
+    each join, and the bytes for several of them in a turn are built once for all members that they have in common."""
 
     __slots__ = ("parts", "size", "wants_positions")
 
@@ -169,15 +170,21 @@ def _grown(part: Part, endpoint: Endpoint) -> Part:
     return Part(part.positions, shared, part.size + 1)
 
 
+def push_past_outbox(endpoint: Endpoint, body: bytes, seq: int = 0) -> None:
+    """Send one control message now, whatever waits in an outbox."""
+    parcel = Parcel(Audience((endpoint,)), TEXT, [body], None, seq)
+    endpoint.push(b"".join(parcel.pieces(False)), [parcel])
+
+
 Gate = Callable[[Callable[[], None]], None]
 """Calls back, now or later, when everything that was recorded before is as durable as was asked for."""
 
 
 class Outbox:
-    """The messages of one space, in order, until they are handed to their endpoints at the end of a tick.
+    """The messages of one space, in order, until they are handed to their endpoints at the end of a turn.
 
     No control message is sent before it is recorded, and everything after it in the space waits behind it, so that
-    order holds. The outbox needs no bound: it is empty after every tick, or waits for the journal, and while that
+    order holds. The outbox needs no bound: it is empty after every turn, or waits for the journal, and while that
     cannot be written nothing new happens."""
 
     __slots__ = (
@@ -207,7 +214,7 @@ class Outbox:
         parcels.append(parcel)
         if parcel.stream is not None:
             self._size += parcel.size
-        else:  # it waits for the journal, and one wait is enough for all of a tick
+        else:  # it waits for the journal, and one wait is enough for all of a turn
             self._has_control = True
             self._size += parcel.size // (_CONTROL_TOGETHER if parcel.audience.size > 1 else _PRIVATE_TOGETHER)
         if self._size >= self._flush_bytes:
@@ -285,7 +292,9 @@ def _hand_over(positions: bool, members: Sequence[Endpoint], parcels: Sequence[P
 def _by_members(parcels: list[Parcel]) -> list[tuple[bool, list[Endpoint], list[Parcel]]]:
     """Endpoints that get the same messages, and those messages in order.
 
-    Each distinct audience of the tick is a bit; endpoints with the same bits share their bytes.
+    Each distinct audience of the turn is a bit; endpoints with the same bits share their bytes. If one message is for
+    Alice and Bob (bit 1) and one for Bob and Carol (bit 2), then Alice has 1, Bob 3 and Carol 2: three groups, of which
+    Bob's gets both messages.
     """
     bits: dict[int, int] = {}
     lists: dict[int, tuple[Part, dict[int, int]]] = {}

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from mewstream.gateway.clock import WATCH_SECONDS, MachineClock
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.fair_queue import FairQueue
-from mewstream.gateway.fanout import Audience, Parcel
+from mewstream.gateway.fanout import push_past_outbox
 from mewstream.gateway.identity import InvitedTokens, TokenBook, new_token
 from mewstream.gateway.joining import JoinRefused, JoinRequest
 from mewstream.gateway.metrics import Metrics
@@ -27,7 +27,7 @@ from mewstream.gateway.space import Space
 from mewstream.gateway.websocket import WebSocketMember
 from mewstream.journal.interface import Journal
 from mewstream.journal.opening import open_journal
-from mewstream.protocol import frames, kinds
+from mewstream.protocol import kinds
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import PeerError, Unauthorized, ValidationFailed
 from mewstream.protocol.render import gateway_envelope
@@ -199,8 +199,7 @@ class Gateway:
         body = gateway_envelope(
             kinds.ERROR, flaw.payload, id=f"gw-{new_token()[:12]}", ts=time.time_ns() // 1000, to=[]
         )
-        parcel = Parcel(Audience((peer,)), frames.TEXT, [body], None, 0)
-        peer.push(b"".join(parcel.pieces(False)), [parcel])
+        push_past_outbox(peer, body)
 
     def output_log(self, space: Space, participant: str) -> OutputLog | None:
         return self._logs.get((space.id, participant))

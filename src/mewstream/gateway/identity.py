@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from mewstream.journal.files import Files
+from mewstream.io import atomic_file
 from mewstream.protocol.errors import ConfigError
 
 _USABLE = re.compile(r"[\x21-\x7e]+")
@@ -144,7 +144,7 @@ class InvitedTokens:
     def _replace(self, spaces: _Digests) -> None:
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            Files().replace(self._path, msgspec.json.format(msgspec.json.encode(spaces), indent=1) + b"\n")
+            atomic_file.replace(self._path, msgspec.json.format(msgspec.json.encode(spaces), indent=1) + b"\n")
         self._spaces = spaces
 
 

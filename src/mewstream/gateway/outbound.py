@@ -74,7 +74,8 @@ class Outbound:
         self._loop = loop
         self._transport = transport
         self._delivery = delivery
-        self._behind = False
+        self._is_paused = False
+        """The transport's buffer is full."""
         self._owed_pong: bytes | None = None
         self._queue: deque[list[Parcel]] = deque()
         """Each entry is a list of one parcel, which becomes empty when the parcel is dropped."""
@@ -94,11 +95,8 @@ class Outbound:
 
     @property
     def is_behind(self) -> bool:
-        return self._behind or bool(self._queue)
-
-    @property
-    def queued_bytes(self) -> int:
-        return self._queued_bytes
+        """Whether more messages would be queued."""
+        return self._is_paused or bool(self._queue)
 
     @property
     def unsent_bytes(self) -> int:
@@ -125,7 +123,7 @@ class Outbound:
                 for parcel in parcels:
                     if parcel.stream is not None:
                         self._count_drop(parcel)
-        elif self._behind or self._queue:
+        elif self._is_paused or self._queue:
             for parcel in parcels:
                 if parcel.count > 1 and not self._takes_together(parcel):
                     for each in parcel.each():
@@ -141,7 +139,7 @@ class Outbound:
 
     def pong(self, payload: bytes) -> None:
         """Answer a ping. While the peer is behind, only the last ping is answered, or pongs would accumulate."""
-        if self._behind:
+        if self._is_paused:
             self._owed_pong = payload
         elif self._may_write():
             self._transport.write(wsframes.control(wsframes.OP_PONG, payload))
@@ -194,19 +192,19 @@ class Outbound:
     # -- falling behind ---------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        self._behind = True
+        self._is_paused = True
         if self.back_pressure is not None:
             self.back_pressure.fell_behind(self)
 
     def resume_writing(self) -> None:
-        self._behind = self._is_stalled = False
+        self._is_paused = self._is_stalled = False
         owed, self._owed_pong = self._owed_pong, None
         if owed is not None:
             self.pong(owed)
         self._drain()
 
     def _drain(self) -> None:
-        while self._queue and not self._behind and self._may_write():
+        while self._queue and not self._is_paused and self._may_write():
             pieces: list[bytes] = []
             size = 0
             while self._queue and size < _CHUNK:
@@ -225,7 +223,7 @@ class Outbound:
                 self._transport.write(b"".join(pieces))
         if self._queued_bytes < self._delivery.soft_queue_bytes // 2:
             self._release(caught_up=True)
-        if not self._queue and not self._behind:
+        if not self._queue and not self._is_paused:
             self._feeders.clear()
             if self.on_caught_up is not None:
                 self.on_caught_up()
@@ -246,7 +244,7 @@ class Outbound:
         return self._queued_bytes + weight <= self._delivery.queue_bytes
 
     def _enqueue(self, parcel: Parcel) -> None:
-        if self.ending is not None:  # another parcel of the same tick has closed the connection
+        if self.ending is not None:  # another parcel of the same turn has closed the connection
             if parcel.stream is not None:
                 self._count_drop(parcel)
             return
@@ -329,7 +327,7 @@ class Outbound:
 
     def _hold_longer(self, queued_bytes: int) -> None:
         """The pause is over. If many are behind, this one does not hold up the others, and the writers wait longer: as
-        long as the peer takes something, or has not taken nothing for too long."""
+        long as the peer keeps reading, or stopped only recently."""
         takes_something = self._queued_bytes < queued_bytes
         pause = self._delivery.writer_pause
         is_patient = takes_something or self._loop.time() - self._hold_started < pause * COMMON_PATIENCE

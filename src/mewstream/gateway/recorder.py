@@ -50,7 +50,7 @@ class Recorder:
         """Call ``done`` when everything appended so far is as durable as the settings demand, perhaps immediately."""
         done()
 
-    def history(self, space: str, after: int) -> Iterator[Entry] | None:
+    def read(self, space: str, after: int) -> Iterator[Entry] | None:
         """Return the records above a position, to be read in a thread, or None if there is no journal."""
         return None
 
@@ -127,7 +127,7 @@ class JournalRecorder(Recorder):
         if lane.flush_timer is None:
             if not self.failing:
                 self._flush_later(lane)
-        elif writer.has_full_batch:
+        elif writer.must_flush:
             self._flush(lane, urgent=False)
         return size
 
@@ -143,7 +143,7 @@ class JournalRecorder(Recorder):
         lane.waiting.append((offset, done))
         self._flush(lane, urgent=True)
 
-    def history(self, space: str, after: int) -> Iterator[Entry] | None:
+    def read(self, space: str, after: int) -> Iterator[Entry] | None:
         self._flush(self._lane_of[space], urgent=True)
         return self._journal.reader.read(space, after)
 
@@ -191,7 +191,7 @@ class JournalRecorder(Recorder):
         self._call_waiting(lane)
         if not writer.has_waiting or self.failing or self._is_closing:
             return
-        if writer.has_full_batch:
+        if writer.must_flush:
             self._flush(lane, urgent=False)
         elif lane.flush_timer is None:
             self._flush_later(lane)  # perhaps nothing is appended any more that would set the timer

@@ -27,7 +27,7 @@ LONGEST_INTERVAL = 5.0
 #: apart from other messages.
 MAX_SUMS = 32
 #: Combinations of stream, code and rights for which a refused frame is answered at once.
-MAX_TOLD = 256
+MAX_ANSWERED = 256
 
 _Key = tuple[str, str, str, int | None]
 """Kind, stream, code, and the version of the rights on the stream, or None if each refusal is answered."""
@@ -37,27 +37,27 @@ class Treatment(Enum):
     """What is to be done with a refusal."""
 
     RECORDED = auto()
-    TOLD = auto()
+    ANSWERED = auto()
     """It was counted, and its sender must be answered."""
     COUNTED = auto()
 
 
 class _Sum:
-    """Refusals that were counted. ``told`` is how many of them were answered already. ``kind`` and ``stream_id`` are
-    those of all of them, and empty if they differ."""
+    """Refusals that were counted. ``answered`` is how many of them were answered already. ``kind`` and ``stream_id``
+    are those of all of them, and empty if they differ."""
 
-    __slots__ = ("count", "is_mixed", "kind", "last", "stream_id", "told")
+    __slots__ = ("answered", "count", "is_mixed", "kind", "last", "stream_id")
 
     def __init__(self, first: Refused) -> None:
-        self.count = self.told = 0
+        self.count = self.answered = 0
         self.last = first
         self.kind = first.kind
         self.stream_id = first.stream_id
         self.is_mixed = False
 
-    def add(self, refused: Refused, *, is_told: bool) -> None:
+    def add(self, refused: Refused, *, is_answered: bool) -> None:
         self.count += 1
-        self.told += is_told
+        self.answered += is_answered
         self.last = refused
         if refused.kind != self.kind:
             self.kind, self.is_mixed = "", True
@@ -71,24 +71,24 @@ class _Flood:
     def __init__(self, now: float) -> None:
         self.rate = Rate("refusals", PER_SECOND, now, burst=BURST)
         self.sums: dict[_Key, _Sum] = {}
-        self.told: set[_Key] = set()
+        self.answered: set[_Key] = set()
         """The keys of refused frames of which the first was answered."""
         self.interval = FIRST_INTERVAL
         self.due = now + FIRST_INTERVAL
 
     def is_first(self, key: _Key) -> bool:
-        if key in self.told or len(self.told) >= MAX_TOLD:
+        if key in self.answered or len(self.answered) >= MAX_ANSWERED:
             return False
-        self.told.add(key)
+        self.answered.add(key)
         return True
 
-    def count(self, key: _Key, refused: Refused, *, is_told: bool) -> None:
+    def count(self, key: _Key, refused: Refused, *, is_answered: bool) -> None:
         if key not in self.sums and len(self.sums) >= MAX_SUMS:
             key = ("frame" if refused.kind == "frame" else "", "", refused.code, None)
         counted = self.sums.get(key)
         if counted is None:
             counted = self.sums[key] = _Sum(refused)
-        counted.add(refused, is_told=is_told)
+        counted.add(refused, is_answered=is_answered)
 
 
 class RefusalFloods:
@@ -112,19 +112,19 @@ class RefusalFloods:
             if self._timer is None:
                 self._timer = self._loop.call_later(FIRST_INTERVAL, self._record_due)
         key: _Key = (refused.kind, refused.stream_id or "", refused.code, version)
-        is_told = version is None or flood.is_first(key)
-        if is_told and may_record and not flood.rate.wait_for(1, now):
+        is_answered = version is None or flood.is_first(key)
+        if is_answered and may_record and not flood.rate.wait_for(1, now):
             flood.rate.take(1, now)
             return Treatment.RECORDED
-        flood.count(key, refused, is_told=is_told)
-        return Treatment.TOLD if is_told else Treatment.COUNTED
+        flood.count(key, refused, is_answered=is_answered)
+        return Treatment.ANSWERED if is_answered else Treatment.COUNTED
 
     def finish(self, participant: str) -> None:
         """Record the sums of a participant that leaves. When it comes back, its refusals are answered anew."""
         flood = self._floods.get(participant)
         if flood is not None:
             self._sum_up(flood)
-            flood.told.clear()
+            flood.answered.clear()
 
     def sum_up_all(self) -> None:
         """Record all sums, because recording works again or because the gateway stops."""
@@ -149,7 +149,7 @@ class RefusalFloods:
                 flood.interval = min(flood.interval * 2, LONGEST_INTERVAL)
             else:
                 flood.interval = max(flood.interval / 2, FIRST_INTERVAL)
-                flood.told.clear()  # the next refused frame is answered again
+                flood.answered.clear()  # the next refused frame is answered again
                 if flood.interval == FIRST_INTERVAL and not flood.rate.wait_for(BURST, now):
                     del self._floods[participant]
             flood.due = now + flood.interval
@@ -168,7 +168,7 @@ class RefusalFloods:
 def _sum_of(counted: _Sum) -> Refuse:
     last = counted.last
     what = "frames" if counted.kind == "frame" else "messages"
-    number = (counted.count - counted.told) or counted.count
+    number = (counted.count - counted.answered) or counted.count
     message = f"{last.message} ({number} {what} since the last report)"
     if counted.is_mixed:
         # The message and details of the last refusal do not apply to the others.
@@ -183,5 +183,5 @@ def _sum_of(counted: _Sum) -> Refuse:
         stream_id=counted.stream_id,
         excerpt=b"" if counted.is_mixed else last.excerpt.encode(),
         count=counted.count,
-        told=counted.told,
+        told=counted.answered,
     )

@@ -50,7 +50,7 @@ class Refusals:
         self.floods = RefusalFloods(loop, record)
         self._numbers = itertools.count(1)
 
-    def admit(self, decision: Decision) -> Decision:
+    def settle(self, decision: Decision) -> Decision:
         """Count the refusal in a decision, if there is one. If it is part of a flood, the returned decision is not to
         be recorded, its sender was answered if necessary, and nothing else is left to do."""
         last = decision.written[-1] if decision.written else None
@@ -63,7 +63,7 @@ class Refusals:
         if treatment is Treatment.RECORDED:
             return decision
         last.seq = self._state.seq
-        if treatment is Treatment.TOLD:
+        if treatment is Treatment.ANSWERED:
             self._answer(last)
         return Decision(decision.written, is_recorded=False, undecided=decision.undecided)
 
@@ -81,7 +81,7 @@ class Refusals:
             case _:
                 return Decision([], is_recorded=False)
         refused = self._refused(sender, kind, cannot_record(), now, id=id)
-        if self.floods.treat(refused, version=version, may_record=False) is Treatment.TOLD:
+        if self.floods.treat(refused, version=version, may_record=False) is Treatment.ANSWERED:
             self._answer(refused, overtakes=True)
         return Decision([refused], is_recorded=False, undecided=undecided)
 

@@ -40,7 +40,7 @@ _RECORDS_PER_MESSAGE = 4
 MAX_PAGE_BYTES = 4 << 20
 #: Replayed messages that are handed to the fan-out together, so that many small ones cost little.
 CHUNK_MESSAGES = 256
-#: The reason that no client ever sees.
+#: Never sent: the connection is gone.
 _CLOSED = "the connection is closed"
 
 
@@ -159,7 +159,7 @@ class Replay:
             after = resume_after(state, participant, resume)
             if self._recent.reaches(after):
                 return Backlog(after, after, [])
-            entries = self._recorder.history(self._space, after)
+            entries = self._recorder.read(self._space, after)
             if entries is None:
                 return ResumeRefused("the position is too old: this gateway keeps no journal")
             viewer, epochs = Viewer(participant), Epochs(state)
@@ -240,8 +240,8 @@ class Replay:
 
     def _entries_above(self, after: int, most: int, from_memory: bool, *, is_from_start: bool) -> Iterator[Entry]:
         if not (from_memory and self._recent.reaches(after)):
-            entries = self._recorder.history(self._space, after)
-            everything = self._recorder.history(self._space, 0)
+            entries = self._recorder.read(self._space, after)
+            everything = self._recorder.read(self._space, 0)
             if entries is not None and everything is not None:
                 return itertools.islice(_or_else(entries, everything) if is_from_start else entries, most)
         # A copy, because the window in memory moves on while a thread reads.

@@ -1,8 +1,9 @@
 """The sequencer of one space: decide -> number -> record -> tell, one command at a time.
 
-Everything that happens in a space goes through :meth:`Space.handle`, whichever transport it came by: a join, a frame,
-an envelope over a socket or over HTTP. What falls due by itself and what the clock does come in between, by the same
-steps. The parts of a space have modules of their own:
+Every command of a participant goes through :meth:`Space.handle`, whichever transport it came by: a join, a frame, an
+envelope over a socket or over HTTP. What the gateway itself causes is never refused and needs no answer, so it is
+decided and committed directly: a start, what falls due, a jump of the clock, a sum of refusals. Questions change
+nothing and are answered from the state. The parts of a space have modules of their own:
 
 | module | what it is for |
 |---|---|
@@ -177,7 +178,7 @@ class Space:
             flaw = cannot_record()
             flaw.envelope_id = without_token.request_id
             return self.refuse(without_token.by, kinds.INVITE, flaw)
-        decision = self.refusals.admit(decision)
+        decision = self.refusals.settle(decision)
         if decision.is_recorded:
             self._commit(decision.written, newcomer)
             if decision.repetition is not None:
@@ -192,11 +193,11 @@ class Space:
 
     def _commit(self, written: Sequence[Record | FrameBlock], newcomer: Newcomer | None = None) -> None:
         for record in written:
-            if record.seq != self.state.seq + 1:
-                raise _out_of_order(self.state, record)
             if isinstance(record, FrameBlock):
                 self._commit_frames(record)
                 continue
+            if record.seq != self.state.seq + 1:
+                raise _out_of_order(self.state, record)
             size = self._recorder.append(self.id, record)
             self._recent.append(record, size)
             apply(self.state, record)
@@ -211,6 +212,9 @@ class Space:
             self._follow(record, newcomer)
 
     def _commit_frames(self, block: FrameBlock) -> None:
+        """Raw frames have a path of their own, from here to :meth:`Broadcast.frames`, because frames that arrived
+        together are recorded, applied and sent as one block: that is what makes them cheap. A ``stream/data`` envelope
+        cannot be part of a block, because it has an id and a sequence number of its own. It is a :class:`Frame`."""
         if block.seq != self.state.seq + 1:
             raise _out_of_order(self.state, block)
         size = sum(map(len, block.data))
@@ -346,8 +350,10 @@ class Space:
             if decision.undecided:
                 most = FEW_FRAMES  # to offer all the others again and again would take quadratic time
             first = decision.written[0]
-            if type(first) is not FrameBlock or first.format_id is not None:
-                self._work.has_time()  # refusing a frame, or checking it against a schema, takes a while
+            # Refusing a frame, or checking it against a schema, takes a while.
+            is_slow = type(first) is not FrameBlock or first.format_id is not None
+            if is_slow and not self._work.has_time():
+                return data[place:]
         return ()
 
     def refuse(self, sender: str, kind: str, flaw: PeerError, data: bytes = b"") -> Decision:

@@ -123,8 +123,8 @@ class _WebSocket(WSProtocol):  # type: ignore[misc]
 
     __slots__ = ("_asked", "_few", "_is_discarding", "_kept", "_loop", "_seat", "_turns")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns, seat: Seat, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns, seat: Seat, **options: Any) -> None:
+        super().__init__(**options)
         self._loop = loop
         self._turns = turns
         self._seat = seat
@@ -184,22 +184,22 @@ def hand_over(
         gateway.loop,
         turns,
         seat,
-        None,  # host and path, which only clients need
-        None,
-        False,
-        answer,
-        _picows_log,
-        True,  # disconnect if the listener raises an exception
-        5,
-        False,  # no pings: the gateway sends them, with one timer for all connections
-        20,
-        20,
-        WSAutoPingStrategy.PING_WHEN_IDLE,
-        False,  # no pongs: the gateway sends them, because everything is written by Outbound
+        is_client_side=False,
+        host_port=None,  # this and the path only clients need
+        ws_path=None,
+        ws_listener_factory=answer,
+        logger=_picows_log,
+        disconnect_on_exception=True,
+        websocket_handshake_timeout=5,  # seconds, of which none pass: the request was read already
+        enable_auto_ping=False,  # the gateway pings, with one timer for all connections, so that these do nothing:
+        auto_ping_idle_timeout=20,
+        auto_ping_reply_timeout=20,
+        auto_ping_strategy=WSAutoPingStrategy.PING_WHEN_IDLE,
+        enable_auto_pong=False,  # the gateway sends them, because everything is written by Outbound
         # Twice the limit, so that a message that is somewhat too large can be refused with an explanation.
-        2 * gateway.largest_message,
-        None,
-        READ_BUFFER,
+        max_frame_size=2 * gateway.largest_message,
+        extra_headers=None,
+        read_buffer_init_size=READ_BUFFER,
     )
     transport.set_protocol(protocol)
     protocol.connection_made(transport)

@@ -92,7 +92,7 @@ class WebSocketMember(WSListener):
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
         self._work = gateway.work
-        self._backlog: deque[Callable[[], object]] = deque()
+        self._deferred: deque[Callable[[], object]] = deque()
         """Work that waits for a later turn of the event loop. Reading pauses meanwhile, and what was already read waits
         behind it."""
         self._is_catching_up = False
@@ -173,7 +173,7 @@ class WebSocketMember(WSListener):
         self._gateway.disconnected(self)
         # Without these references there is no cycle, and the memory is free at once.
         self.outbound.on_caught_up = self.outbound.on_close = None
-        if self._backlog:
+        if self._deferred:
             self._wait(self._lost)  # behind everything that was read before
         else:
             self._lost()
@@ -210,7 +210,7 @@ class WebSocketMember(WSListener):
         if self._run:
             self._end_run()
         reserved = bool(frame.rsv1 or frame.rsv2 or frame.rsv3)
-        if self._backlog:
+        if self._deferred:
             self._wait(partial(self._take, kind, frame.fin, reserved, frame.get_payload_as_bytes()))
             return
         self._take(kind, frame.fin, reserved, frame.get_payload_as_bytes())
@@ -240,7 +240,7 @@ class WebSocketMember(WSListener):
     def _in_turn(self, action: Callable[[], object]) -> None:
         """Do something now if this turn has time, nothing waits, and the rate limits allow it; otherwise later."""
         if self._is_catching_up or (
-            not self._backlog and self._work.admits(self._who) and not self._throttle.seconds_owed()
+            not self._deferred and self._work.admits(self._who) and not self._throttle.seconds_owed()
         ):
             action()
         else:
@@ -251,10 +251,10 @@ class WebSocketMember(WSListener):
         the rest of what was being done."""
         self._run_kind = None  # no frame may overtake what waits
         if first:
-            self._backlog.appendleft(action)
+            self._deferred.appendleft(action)
         else:
-            self._backlog.append(action)
-        if len(self._backlog) == 1 and not self._is_catching_up:
+            self._deferred.append(action)
+        if len(self._deferred) == 1 and not self._is_catching_up:
             self.reading.hold(self._work)
             self._catch_up_later()
 
@@ -267,7 +267,7 @@ class WebSocketMember(WSListener):
 
     def _catch_up(self) -> None:
         """Do the first thing that waits, and leave the rest for the next turn."""
-        action = self._backlog.popleft()
+        action = self._deferred.popleft()
         self._is_catching_up = True
         try:
             if action == self._lost or not self._is_ended:
@@ -275,7 +275,7 @@ class WebSocketMember(WSListener):
                 self._end_run()
         finally:
             self._is_catching_up = False
-            if self._backlog:
+            if self._deferred:
                 self._run_kind = None
                 self._catch_up_later()
             else:
@@ -308,8 +308,7 @@ class WebSocketMember(WSListener):
     def closed_by_parser(self, code: int) -> None:
         """End a connection that picows has closed, because of a malformed frame or an internal error."""
         self._advance(ConnectionState.CLOSING)
-        (reason,) = (each for each in CloseReason if each.value.code == code)
-        self._gateway.metrics.closes.labels(reason.name.lower()).inc()
+        self._gateway.metrics.closes.labels(CloseReason.of(code).name.lower()).inc()
         self.outbound.give_up()
         self._leave()
 
@@ -468,7 +467,7 @@ class WebSocketMember(WSListener):
             self._first_message(message)
         elif message[:1] != b"#":
             self._in_turn(partial(self._envelope, space, message))
-        elif self._throttle.watches_frames or self._backlog:
+        elif self._throttle.watches_frames or self._deferred:
             self._in_turn(partial(self._begin_run, space, opcode, message))
         else:
             self._begin_run(space, opcode, message)

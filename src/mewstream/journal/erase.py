@@ -25,11 +25,11 @@ from pyarrow import fs
 from mewstream.journal.errors import JournalError
 from mewstream.journal.files import Files
 from mewstream.journal.listing import list_segments
-from mewstream.journal.local import LocalJournal, snapshot_files
+from mewstream.journal.local import LocalJournal, snapshot_files, snapshot_name
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce
+from mewstream.journal.rewriting import remove_segment, write_again
 from mewstream.journal.schema import SCHEMA
-from mewstream.journal.sealing import remove_segment, write_again
 from mewstream.journal.segments import Segment, SegmentName
 from mewstream.protocol.state import SpaceState
 
@@ -156,10 +156,9 @@ def erase(
         # The state that tombstones alone lead to, under the name that they have.
         others = {name: state for name, state in states.items() if name != space}
         states = {**others, mark: SpaceState(mark, seq=before.seq, ts=before.ts)}
-    file, data = journal.encode_snapshot(number, states)
-    journal.write_snapshot(file, data)
+    journal.prepare_snapshot(number, states)()
     for other in snapshot_files(directory):
-        if other != file:
+        if other.name != snapshot_name(partition.end_offset):
             files.remove(other)
 
     carried = journal.carried_sets(number)

@@ -36,7 +36,11 @@ class JournalDisplaced(JournalError):
 
 
 class JournalInUse(JournalError):
-    pass
+    """``holder`` is the process id of the other gateway as text, empty if it is not known yet."""
+
+    def __init__(self, message: str, holder: str) -> None:
+        super().__init__(message)
+        self.holder = holder
 
 
 class PositionGone(JournalError):

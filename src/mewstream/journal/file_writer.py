@@ -60,7 +60,7 @@ class FileWriter:
         return self.partition.pending_bytes > 0
 
     @property
-    def has_full_batch(self) -> bool:
+    def must_flush(self) -> bool:
         return self.partition.pending_bytes >= self._flush_bytes
 
     def append(self, space: str, record: Record | FrameBlock) -> int:
@@ -87,7 +87,7 @@ class FileWriter:
     def _should_write_now(self) -> bool:
         if self._writing is not None:
             return self.partition.pending_bytes >= MAX_WAITING * self._flush_bytes
-        return not self.partition.fills_a_batch
+        return not self.partition.must_compress
 
     def write_waiting(self) -> None:
         """Write everything that waits, on the event loop. Raises whatever goes wrong."""

@@ -3,9 +3,10 @@ that fails, or that forgets what was not synced."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
+
+from mewstream.io import atomic_file
 
 FileIdentity = tuple[int, int]
 """Tells whether two names lead to the same file. No other file has this identity while the file is open."""
@@ -48,27 +49,12 @@ class Files:
         os.fsync(handle)
 
     def sync_directory(self, path: Path) -> None:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        atomic_file.sync_directory(path)
 
     def replace(self, path: Path, data: bytes) -> None:
         """Replace a whole file atomically: a reader sees the old content or the new, never a part of it."""
-        temporary = path.with_name(path.name + ".tmp")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            try:
-                self.write_at(handle, data, 0)
-                self.sync(handle)
-            finally:
-                os.close(handle)
-            os.replace(temporary, path)  # noqa: PTH105 - the pair of os.open
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+        with atomic_file.replacing(path, sync=self.sync) as handle:
+            self.write_at(handle, data, 0)
         self.sync_directory(path.parent)
 
     def remove(self, path: Path) -> None:

@@ -55,7 +55,7 @@ class Writer(Protocol):
         """Whether records wait for a flush."""
 
     @property
-    def has_full_batch(self) -> bool:
+    def must_flush(self) -> bool:
         """Whether enough records wait that a flush should not wait for more of them."""
 
     def append(self, space: str, record: Record | FrameBlock) -> int:

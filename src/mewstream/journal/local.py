@@ -28,7 +28,7 @@ from mewstream.journal.partition import Partition, displacement
 from mewstream.journal.reader import JournalReader, partition_of
 from mewstream.journal.reader_sets import SetsInForce, changes_in
 from mewstream.journal.retention import PrunePlan
-from mewstream.journal.sealing import remove_segment
+from mewstream.journal.rewriting import remove_segment
 from mewstream.journal.segments import SegmentName
 from mewstream.protocol import snapshot
 from mewstream.protocol.fold import apply
@@ -355,7 +355,7 @@ def _lock(data: Path) -> int:
     except lock_file.LockHeld as held:
         by = f" (process {held.holder})" if held.holder else ""
         raise JournalInUse(
-            f"{data} is in use by another gateway{by}: stop that one or give this one another --data"
+            f"{data} is in use by another gateway{by}: stop that one or give this one another --data", held.holder
         ) from None
     except OSError as error:
         raise JournalError(f"cannot use {data} as the data directory: {error.strerror or error}") from None

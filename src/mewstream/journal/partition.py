@@ -16,9 +16,9 @@ from pyarrow import fs
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.files import FileIdentity, Files
 from mewstream.journal.listing import abandoned_in, list_names, list_once
+from mewstream.journal.rewriting import compressed, remove_segment, spaces_in, write_again
 from mewstream.journal.rows import Rows, split
 from mewstream.journal.schema import SCHEMA
-from mewstream.journal.sealing import compressed, remove_segment, spaces_in, write_again
 from mewstream.journal.segments import (
     ENTRY_BYTES,
     HEADER,
@@ -102,7 +102,7 @@ class Partition:
         return self.end_offset - self.next_offset
 
     @property
-    def fills_a_batch(self) -> bool:
+    def must_compress(self) -> bool:
         """Whether the next batch is large enough to be compressed, which takes a while."""
         return self._pending[0].count >= COMPRESSED_ROWS
 
@@ -144,7 +144,7 @@ class Partition:
                 last = self.next_offset + rows.count - 1
                 raise JournalError(
                     f"{self.directory}: the records for offset {self.next_offset} to {last} cannot be encoded "
-                    f"({error!r}). They can never be written: restart the gateway to go on without them"
+                    f"({error!r}). They can never be written: restart the gateway to continue without them"
                 ) from error
             self._prepared = _Write(encoded, rows.last_ts)
             self.pending_bytes -= rows.size

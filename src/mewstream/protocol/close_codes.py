@@ -67,6 +67,11 @@ class CloseReason(Enum):
     BAD_FRAMING = Close(1002, 1002, "fragments out of order, or reserved bits")
     INTERNAL_ERROR = Close(1011, 1011, "an internal error of the gateway")
 
+    @classmethod
+    def of(cls, code: int) -> CloseReason:
+        """The reason that has this code of ours."""
+        return next(each for each in cls if each.value.code == code)
+
     @property
     def may_reconnect(self) -> bool:
         return may_reconnect(self.value.code)

@@ -39,7 +39,6 @@ from mewstream.protocol.records import (
 )
 from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceState, Stream, WriteRight
 from mewstream.protocol.times import SECOND
-from mewstream.protocol.transitions import Status
 
 #: Participants whose answers are remembered. The one that has been silent for longest is forgotten first.
 MAX_REMEMBERED_PARTICIPANTS = 10_000
@@ -302,7 +301,6 @@ def _stream_started(state: SpaceState, record: StreamStarted) -> None:
 
 def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
     stream = state.streams.pop(record.stream_id)
-    stream.status = Status.ENDED
     stream.version += 1
     if stream.alias is not None:
         state.aliases.pop(stream.alias, None)

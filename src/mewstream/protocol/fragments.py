@@ -34,7 +34,7 @@ class Assembler:
         """Take the next fragment.
 
         Returns the opcode and the whole message if this was its last fragment, otherwise None. Raises
-        :class:`FragmentError` where no fragment of this kind may come, :class:`LimitExceeded` as soon as the message
+        :class:`FragmentError` if no fragment of this kind may come, :class:`LimitExceeded` as soon as the message
         is longer than ``max_bytes``, and UnicodeDecodeError as soon as a text cannot become UTF-8 any more (section
         8.1). After any of these the connection has to be closed.
         """

@@ -32,9 +32,9 @@ from mewstream.protocol.transitions import Status
 def decide_frames(ledger: Ledger, sender: str, reference: str, data: Sequence[bytes], opcode: int) -> Sequence[bytes]:
     """Judge raw frames of one sender that arrived together for one stream: the hot path.
 
-    Nothing can happen between them, so one judgement holds for all, and they are accepted as one block. Only where
-    the outcome may differ from one frame to the next, fewer are judged: as many as a condition of the sender's right
-    has left, and one at a time where the content is checked or where a frame is refused.
+    Nothing can happen between them, so one judgement holds for all, and they are accepted as one block. Only if the
+    outcome may differ from one frame to the next, fewer are judged: as many as a condition of the sender's right has
+    left, and one at a time if the content is checked or a frame is refused.
 
     Returns the frames that were not judged. They are judged next, when the state knows of what was written here."""
     state = ledger.state
@@ -141,6 +141,7 @@ def _right_to_write(ledger: Ledger, stream: Stream, sender: str) -> WriteRight:
     spent = _spent(right, ledger.now) if right is not None and right.conditions else None
     if spent is not None:
         raise RightSpent(stream, sender, spent)
+    # The table has no row for frames in another state. It is asked only in order to refuse: this is the hot path.
     if right is None or stream.status is not Status.LIVE:
         check_transition(ledger.state, stream, table.FRAME, sender)
     assert right is not None

@@ -1,7 +1,7 @@
 """Stream frames: ``#<stream_id>#<data>``, text or binary; the data is opaque.
 
 Clients that asked for positions get ``#<stream_id>|<seq>|<writer>#<data>`` instead (decision 24). Both forms are
-written and read here and nowhere else.
+written and read here, except that the fan-out writes the short head itself, once for all frames of a block.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def seq_of(message: bytes) -> int:
 
 def stream_prefix(message: bytes, *, has_positions: bool) -> bytes:
     """What every frame of the same stream begins with: ``#``, the stream's id, and the character that ends it.
-    Empty where the frame is malformed."""
+    Empty if the frame is malformed."""
     return message[: message.find(b"|" if has_positions else b"#", 1) + 1]
 
 

@@ -95,7 +95,7 @@ def optional_text(payload: Mapping[str, Any], key: str) -> str | None:
 
 
 def id_list(payload: Mapping[str, Any], key: str, *, max_bytes: int) -> list[str] | None:
-    """A list of names without repetitions; None where the field is absent."""
+    """A list of names without repetitions; None if the field is absent."""
     value = payload.get(key)
     if value is None:
         return None

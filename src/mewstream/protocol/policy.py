@@ -90,7 +90,7 @@ class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How much may wait for a slow connection, and for how long it may slow down writers."""
 
     flush_bytes: int = 64 << 10
-    """A tick's output is written early when it has reached this size."""
+    """The output of one turn of the event loop is written early when it has reached this size."""
     write_buffer_bytes: int = 256 << 10
     """Unsent bytes in the transport at which a connection counts as behind."""
     soft_queue_bytes: int = 1 << 20

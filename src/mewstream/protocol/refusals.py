@@ -49,7 +49,7 @@ def write_refusal(
 
 
 def excerpt(payload: bytes, state: SpaceState) -> str:
-    """A bounded prefix of what was refused, enough to recognise it. It is empty where the payload may hold a secret,
+    """A bounded prefix of what was refused, enough to recognise it. It is empty if the payload may hold a secret,
     as a join in the wrong place does."""
     size = state.limits.refused_excerpt_bytes
     if _may_hold_a_secret(payload[: size * _LOOK_AHEAD]):

@@ -1,6 +1,6 @@
 """The message of a record, the same live and in a replay.
 
-A record has at most one message. It has none where the envelope that caused it has told everyone already, such as a
+A record has at most one message. It has none if the envelope that caused it has told everyone already, such as a
 start or a pause.
 """
 
@@ -158,12 +158,12 @@ def _unpaused(space: str, record: Unpaused) -> Message | None:
 
 
 def _refused(space: str, record: Refused) -> Message | None:
-    untold = record.count - record.told
-    if untold <= 0:
+    unanswered = record.count - record.told
+    if unanswered <= 0:
         return None
     payload = {"error": record.code, "message": record.message, **record.details}
-    if untold > 1:
-        payload["count"] = untold
+    if unanswered > 1:
+        payload["count"] = unanswered
     return Message(kinds.ERROR, payload, [record.sender], record.id)
 
 

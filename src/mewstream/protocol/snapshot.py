@@ -76,7 +76,7 @@ def dump(state: SpaceState) -> bytes:
 
 
 def load(data: bytes) -> SpaceState:
-    """Raises :class:`ValueError` where this is no snapshot, or one of another version."""
+    """Raises :class:`ValueError` if this is no snapshot, or one of another version."""
     try:
         snapshot = msgspec.json.decode(data, type=_Snapshot)
     except (msgspec.MsgspecError, UnicodeDecodeError) as flaw:

@@ -44,7 +44,7 @@ class Participant(msgspec.Struct):
 
 
 class Pause(msgspec.Struct):
-    """A participant may only send acknowledgements, whether it is present or not. ``until`` is None where only another
+    """A participant may only send acknowledgements, whether it is present or not. ``until`` is None if only another
     participant can end the pause."""
 
     until: int | None
@@ -234,7 +234,7 @@ class SpaceState:
     def capabilities(self, participant: str) -> Capabilities:
         compiled = self.compiled.get(participant)
         if compiled is None:
-            # Both together may be beyond the bounds, where the configuration has grown since something was granted, or
+            # Both together may be beyond the bounds, if the configuration has grown since something was granted, or
             # an older version has recorded more: what is configured holds then.
             compiled = (
                 _compiled(self.capability_list(participant)) or _compiled(self.roster.get(participant, [])) or EMPTY
@@ -295,7 +295,7 @@ class SpaceState:
         return [each for each in stream.readers if each in present and present[each].connected]
 
     def recipient_count(self, stream: Stream) -> int:
-        """``len(recipients(stream))``, at no cost where everyone reads."""
+        """``len(recipients(stream))``, at no cost if everyone reads."""
         return self.connected if stream.readers is None else len(self.recipients(stream))
 
     def describe_stream(self, stream: Stream) -> dict[str, Any]:

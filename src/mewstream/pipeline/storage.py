@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -24,8 +23,8 @@ from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.source_options import without_secrets
 
 LOCK = "_lock"
-#: What delta-rs decodes in a path, although it is no URL.
-_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+#: What delta-rs replaces in a path, as if it were in a URL.
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 
 
 class Store(NamedTuple):
@@ -105,8 +104,8 @@ def store_at(path: str | Path) -> Store:
     root = str(Path(text).expanduser().absolute())
     if found := _ESCAPE.search(root):
         raise WarehouseError(
-            f"{root} cannot be a warehouse: delta-rs takes {found[0]} in a path for {unquote(found[0])!r}. Use a "
-            "directory without it"
+            f"{root} cannot be a warehouse: delta-rs takes {found[0]} in a path for another character. Use a directory "
+            "without it in its path"
         )
     return Store(root)
 

@@ -125,6 +125,11 @@ class TestCommand:
         with pytest.raises(click.UsageError, match="cannot be read as a command"):
             told_by("'")
 
+    @pytest.mark.parametrize("command", ["", "  "])
+    def test_is_nothing(self, command: str) -> None:
+        with pytest.raises(click.UsageError, match="names no command"):
+            told_by(command)
+
 
 def test_metrics(unused_tcp_port: int) -> None:
     metrics = PipelineMetrics("127.0.0.1", unused_tcp_port)

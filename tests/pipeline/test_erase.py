@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from committed import commit, new_tables, seen
+from committed import at, changes, commit, new_tables, seen
 from journals import append, lively, opened
 from pyspark.sql import SparkSession
 from running import assert_same, bring_up_to_date, rows, tables_of
@@ -163,6 +163,38 @@ def test_mistakes_are_one_line(sample: Sample, tmp_path: Path) -> None:
     said = run("erase", "--space", SPACE, "--data", sample.data, "--warehouse", tmp_path / "other", "--yes", code=2)
     assert "another journal" in said and said.count("\n") == 1
     assert tables_of(sample.warehouse) == before
+
+
+@pytest.mark.parametrize("name", ["my warehouse", "a#b", "a?b", "é", "100%"])
+def test_whatever_the_directory_is_called(tmp_path: Path, name: str) -> None:
+    root = tmp_path / name
+    spaces = [{"space": each, "seq": seq} for seq, each in enumerate((SPACE, "other"))]
+    commit(new_tables(root), refusals=spaces, streams=[{**each, "is_open": True} for each in spaces])
+    said = run("erase", "--space", SPACE, "--warehouse", root, "--yes")
+    assert f"erased space '{SPACE}': 2 rows in 2 tables" in said
+    assert holding(decoded(root)) == set()
+    assert seen(root, "refusals", "space") == seen(root, "streams", "space") == ["other"]
+
+
+def test_files_that_cannot_hold_it_are_not_looked_into(tmp_path: Path) -> None:
+    tables = new_tables(tmp_path)
+    for space in ("a", SPACE, "z"):
+        commit(tables, refusals=[{"space": space}])
+    log = tables.logs["refusals"]
+    [file] = log.files_with("space", SPACE)
+    assert survey(tables, SPACE) == {"refusals": [(file, 1)]} and len(log.files()) == 3
+
+
+def test_what_is_left_is_not_called_erased(tmp_path: Path) -> None:
+    """Statistics that are wrong hide rows from the survey, and not from the look at the end."""
+    tables = new_tables(tmp_path)
+    change = changes(tables, {"refusals": [{"space": SPACE}]})["refusals"]
+    change.add = [msgspec.structs.replace(each, stats=each.stats.replace(SPACE, "other")) for each in change.add]
+    tables.commit({"refusals": change}, at(10), records=10)
+    assert survey(tables, SPACE) == {}
+    with pytest.raises(WarehouseError, match=f"rows of space '{SPACE}' are left in refusals"):
+        erase_space(tables, SPACE)
+    assert is_interrupted(new_tables(tmp_path))
 
 
 # -- interrupted ----------------------------------------------------------------------------------

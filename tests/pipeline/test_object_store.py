@@ -59,6 +59,20 @@ def test_everything_but_spark(store: str) -> None:
     assert batches == list(range(len(batches)))
 
 
+@pytest.mark.parametrize("command", [["erase", "--yes"], ["audit"], ["report"]])
+def test_a_mistake_shows_no_key(store: str, command: list[str]) -> None:
+    commit(new_tables(WAREHOUSE), refusals=[{"seq": 1}])
+    given = WAREHOUSE.replace("://", f"://somebody:{SECRET}@")
+    done = subprocess.run(
+        [sys.executable, "-m", "mewstream.cli.main", *command, "--space", "nowhere", "--warehouse", given],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    assert "there is nothing of space" in done.stderr and WAREHOUSE in done.stderr
+    assert SECRET not in done.stderr
+
+
 def test_old_commits_are_forgotten(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mewstream.pipeline.maintenance.KEPT_COMMITS", 12)
     tables = new_tables(WAREHOUSE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Callable
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from journals import Play, append, lively, opened, prune_before, seal_segments, write_journal
 from pyspark.sql import SparkSession
 from running import assert_same, bring_up_to_date, rows, tables_of
@@ -19,7 +21,7 @@ from mewstream.pipeline.commits import append_commit
 from mewstream.pipeline.committing import Tables
 from mewstream.pipeline.delta import DeltaLog
 from mewstream.pipeline.errors import WarehouseError
-from mewstream.pipeline.refresh import Draft
+from mewstream.pipeline.refresh import OLD_COMMITS, Draft, OldBronze
 from mewstream.pipeline.runner import Progress, Settings, plan, run
 from mewstream.pipeline.storage import store_at
 from mewstream.pipeline.warehouse import open_warehouse
@@ -170,6 +172,23 @@ class TestTheKindOfBefore:
             assert "\n" not in str(refused.value)
         planned = plan(settings(before / "data", before / "warehouse", full_refresh=True))
         assert (planned.is_new, planned.records, planned.refreshed) == (False, 0, 101)
+
+    def test_its_files_are_found_whatever_its_directory_is_called(self, before: Path, tmp_path: Path) -> None:
+        """Also those of a piece that is a Delta table, as the pipeline wrote them with --table-format delta."""
+        expected = OldBronze.of(store_at(before / "warehouse")).files(store_at(before / "warehouse"))
+        root = tmp_path / "my warehouse"
+        (root / OLD_COMMITS).mkdir(parents=True)
+        for file in expected:
+            write_deltalake(
+                root / "records" / "delta", pq.read_table(before / "warehouse/records" / file.path), mode="append"
+            )
+        version = DeltaTable(root / "records" / "delta").version()
+        piece = {"path": "records/delta", "version": version}
+        commit = {"journal": "j", "offsets": {}, "tables": {"records": [piece]}}
+        (root / OLD_COMMITS / "000000000001.json").write_text(json.dumps(commit))
+        found = OldBronze.of(store_at(root)).files(store_at(root))
+        assert sum(file.rows for file in found) == sum(file.rows for file in expected) == 101
+        assert all((root / "records" / file.path).is_file() for file in found)
 
     def test_its_bronze_is_taken_over(self, spark: SparkSession, before: Path, tmp_path: Path) -> None:
         """Also what the journal has forgotten; stopped in between; and then it goes on with the journal."""

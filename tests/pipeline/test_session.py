@@ -1,14 +1,19 @@
-"""The session: what it is set to, and what it says when it cannot be had."""
+"""The session: what it is set to, what it reads, and what it says when it cannot be had."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from committed import NOON, commit, new_tables
 
 from mewstream.pipeline.errors import SourceError, own_words
 from mewstream.pipeline.session import spark_session
+from mewstream.pipeline.tables import BY_NAME
+from mewstream.pipeline.warehouse import open_warehouse
+from mewstream.query.with_spark import spark_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +30,13 @@ def test_what_it_is_set_to(spark: SparkSession) -> None:
 
 def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:
     assert spark_session("local[2, 3]").sparkContext is spark.sparkContext
+
+
+@pytest.mark.parametrize("name", ["my warehouse", "a[b]", "{x,y}", "a*b", "é"])
+def test_it_reads_tables_whatever_their_directory_is_called(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    commit(new_tables(tmp_path / name), refusals=[{"seq": 1}])
+    found = spark_table(spark, open_warehouse(tmp_path / name), BY_NAME["refusals"])
+    assert [(row.seq, row.date) for row in found.collect()] == [(1, NOON.date())]
 
 
 def test_own_words_are_found_in_what_spark_raises(spark: SparkSession) -> None:

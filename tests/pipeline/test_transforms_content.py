@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from journals import POSITION_FORMAT, Play, frame_fields, write_journal
@@ -16,8 +18,8 @@ from mewstream.pipeline.warehouse import open_warehouse
 from mewstream.protocol import kinds
 from mewstream.protocol.records import Frame
 from mewstream.query.database import open_database
-from mewstream.query.dialects import DUCKDB, SPARK, TRINO, Dialect, Type
-from mewstream.query.typed_views import sql_type, view_name
+from mewstream.query.dialects import DIALECTS, DUCKDB, SPARK, TRINO, Dialect, Type
+from mewstream.query.typed_views import TypedView, columns_of, sql_type, view_name
 from mewstream.query.with_spark import register_views
 
 LINES = {"id": "events/log", "mime_type": "application/x-ndjson", "schema": {"type": "object", "required": ["n"]}}
@@ -47,6 +49,11 @@ RICH = {
 }
 OTHER_POSITION = {"id": "position", "mime_type": "application/json", "schema": {"type": "array"}}
 STREAMS = (POSITION_FORMAT, LINES, PLAIN, LATIN, PICTURE, ANY_JSON, RICH, OTHER_POSITION)
+
+
+def view_of(schema: Any, *, format_id: str = "x", mime_type: str = "m") -> TypedView:
+    announced = {"format_id": format_id, "mime_type": mime_type, "schema_hash": "h", "decodes": "json"}
+    return TypedView("content_x", {**announced, "schema": json.dumps(schema)})
 
 
 class Decoded:
@@ -253,6 +260,50 @@ class TestTypes:
             "additionalProperties": False,
         }
         assert str(sql_type(tree)).count("struct") < 20
+
+    @pytest.mark.parametrize("dialect", DIALECTS.values())
+    def test_a_short_schema_makes_no_long_text(self, dialect: Dialect) -> None:
+        """Each definition names the next one ten times: 10 ** 5 fields, if nobody counted."""
+        closed = {"type": "object", "additionalProperties": False}
+        definitions: dict[str, Any] = {
+            f"d{at}": {**closed, "properties": {f"p{each}": {"$ref": f"#/$defs/d{at + 1}"} for each in range(10)}}
+            for at in range(5)
+        }
+        definitions["d5"] = {"type": "string"}
+        properties = {name: {"$ref": "#/$defs/d0"} for name in ("a", "b")}
+        view = view_of({"properties": {"first": {"type": "string"}, **properties}, "$defs": definitions})
+        assert len(view.select(dialect)) < 50_000
+        assert columns_of(json.loads(view.format["schema"]))[0] == ("first", "first", "string")
+
+    def test_a_name_that_duckdb_takes_for_all_is_left_out(self) -> None:
+        schema = {"properties": {"*": {"type": "string"}, "a*": {"type": "string"}, "b": {"type": "string"}}}
+        content = {name: [None] for name in ("space", "seq", "ts", "stream_id", "sender")}
+        row = {"format_id": ["x"], "mime_type": ["m"], "schema_hash": ["h"], "body": ['{"a*":"one","b":"two"}']}
+        with duckdb.connect() as connection:
+            connection.register("content", pa.table({**content, **row}))
+            found = connection.sql(view_of(schema).select(DUCKDB)).to_arrow_table().to_pylist()
+        assert found[0].items() >= {"a*": "one", "b": "two"}.items() and "*" not in found[0]
+
+    @pytest.mark.parametrize("substitute", ["true", "false"])
+    def test_names_do_not_show_the_environment(self, spark: SparkSession, substitute: str) -> None:
+        """Neither in our sessions nor in another's, where Spark puts in what ${env:...} names."""
+        assert spark.conf.get("spark.sql.variable.substitute") == "false"
+        home, spot = "${env:HOME}", {"type": "object", "properties": {"${env:HOME}": {"type": "string"}}}
+        schema = {"properties": {home: {"type": "string"}, "spot": {**spot, "additionalProperties": False}}}
+        view = view_of(schema, format_id=home, mime_type=f"text/{home}")
+        body = json.dumps({home: "x", "spot": {home: "y"}})
+        row = ("s", 1, "st", "ann", home, f"text/{home}", "h", body)
+        names = "space string, seq long, stream_id string, sender string, format_id string, mime_type string"
+        content = spark.createDataFrame([row], f"{names}, schema_hash string, body string")
+        content.selectExpr("*", "current_timestamp() AS ts").createOrReplaceTempView("told_content")
+        spark.conf.set("spark.sql.variable.substitute", substitute)
+        try:
+            [found] = spark.sql(view.select(SPARK, "told_content")).collect()
+        finally:
+            spark.conf.set("spark.sql.variable.substitute", "false")
+            spark.catalog.dropTempView("told_content")
+        assert found.asDict(recursive=True)["spot"] == {home: "y"} and found.body == body
+        assert os.environ["HOME"] not in str(found) and home not in found.asDict()
 
     @pytest.mark.parametrize(
         ("format_id", "expected"),

@@ -53,12 +53,12 @@ def erase(space: str, data: Path | None, warehouse: str, yes: bool) -> None:
         tables = Tables(opened.store, lambda: opened.commit.position)
         in_journal = data and stack.enter_context(erasing(data, space, may_be_empty=True))
         if in_journal and in_journal.journal.identity.id != tables.newest.journal:
-            raise PipelineError(f"the tables in {warehouse} are of another journal than the one in {data}")
+            raise PipelineError(f"the tables in {opened.store} are of another journal than the one in {data}")
         found = in_tables.survey(tables, space)
         is_in_journal = in_journal and not in_journal.is_empty
         if not is_in_journal and not found and not in_tables.is_interrupted(tables):
             raise PipelineError(
-                f"there is nothing of space {space!r} in {f'{data} and in ' if data else ''}{warehouse}"
+                f"there is nothing of space {space!r} in {f'{data} and in ' if data else ''}{opened.store}"
             )
         rows = sum(count for files in found.values() for _, count in files)
         what = f"{f'{in_journal.what}, and ' if in_journal else ''}{rows} rows in {len(found)} tables"

@@ -127,7 +127,7 @@ def run(
         max_bytes=max_bytes,
         interval=interval,
         retention=retain,
-        on_finding=told_by(on_finding) if on_finding else None,
+        on_finding=told_by(on_finding) if on_finding is not None else None,
     )
     planned = runner.plan(settings)
     if dry_run:

@@ -26,6 +26,8 @@ def told_by(command: str) -> Tell:
         arguments = shlex.split(command)
     except ValueError as flaw:
         raise click.UsageError(f"--on-finding {command!r} cannot be read as a command: {flaw}") from None
+    if not arguments:
+        raise click.UsageError(f"--on-finding {command!r} names no command: expected a program and its arguments")
 
     def tell(findings: list[dict[str, Any]]) -> bool:
         from mewstream.query.database import plain

@@ -56,7 +56,9 @@ def refuse_unknown(database: WarehouseDatabase, spaces: tuple[str, ...], warehou
             "SELECT space FROM space_summary WHERE space IN (SELECT unnest($spaces))", spaces=list(spaces)
         )
         if missing := set(spaces) - {row["space"] for row in known}:
-            raise PipelineError(f"there is nothing of space {', '.join(sorted(missing))} in {warehouse}")
+            from mewstream.pipeline.storage import store_at
+
+            raise PipelineError(f"there is nothing of space {', '.join(sorted(missing))} in {store_at(warehouse)}")
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from collections.abc import Callable, Sequence
 
@@ -28,6 +29,8 @@ SMALL_BATCH = 50_000
 #: read in so many pieces: to write a table there takes a third of what a job with a worker of Python takes.
 SMALL_BYTES = 8 << 20
 FEW_PIECES = 8
+#: What Spark takes for a pattern in a path.
+_GLOB = re.compile(r"[\[\]{}*?]")
 _FOR_SMALL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -159,7 +162,8 @@ def read_with_spark(
         root = store.uri(table.name)
         # With a base path the directories tell the partition column.
         reader = spark.read if columns == table.columns else spark.read.option("basePath", root)
-        return reader.schema(schema).parquet(*(f"{root}/{file.path}" for file in files))
+        directory = _GLOB.sub(r"\\\g<0>", root)
+        return reader.schema(schema).parquet(*(f"{directory}/{file.path}" for file in files))
     names = [column.name for column in columns]
     work: list[Work] = [functools.partial(read_file, store, file, names) for file in files]
     return in_workers(spark, work, _as_they_are, schema)

@@ -112,6 +112,16 @@ class DeltaLog:
                 delta = DeltaTable(self.store.uri(self.table.name), version=version)
         return data_files(delta, self.table)
 
+    def files_with(self, column: str, value: str) -> list[DataFile]:
+        """Those of the newest version that may hold a value, by their statistics; one without any may hold all."""
+        actions = pa.table(self.delta.get_add_actions(flatten=True))
+        if not {f"min.{column}", f"max.{column}"} <= set(actions.column_names):
+            return self.files()
+        columns = [actions.column(name).to_pylist() for name in ("path", f"min.{column}", f"max.{column}")]
+        bounds = zip(*columns, strict=True)
+        perhaps = {path for path, low, high in bounds if low is None or high is None or low <= value <= high}
+        return [file for file in self.files() if file.path in perhaps]
+
     def remark(self) -> Any:
         """What the newest commit was given to remember."""
         with told(self.store):
@@ -199,6 +209,12 @@ def data_files(delta: DeltaTable, table: Table) -> list[DataFile]:
         DataFile(table.name, path, size, rows, None if value is None else str(value).lower(), "")
         for path, size, rows, value in zip(*columns, values, strict=True)
     ]
+
+
+def relative_paths(delta: DeltaTable) -> list[str]:
+    """Of the live files, below the directory of the table. URIs would not do for paths: they are encoded."""
+    actions = pa.table(delta.get_add_actions(flatten=True))
+    return [str(path) for path in actions.column("path").to_pylist()] if actions.num_rows else []
 
 
 @contextlib.contextmanager

@@ -22,12 +22,15 @@ from pyarrow import fs
 from mewstream.journal.erase import erased_name, with_tombstones
 from mewstream.pipeline.committing import Tables
 from mewstream.pipeline.delta import DeltaLog, told
+from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.files import DataFile, changed_file, files_told, write_files
 from mewstream.pipeline.tables import RECORDS, REFRESH, SPACE_SUMMARY
 
 #: Applications whose numbers, in ``commits``, say which erase was begun, and which is complete.
 _BEGUN, _COMPLETE = "mewstream-erase", "mewstream-erased"
 _LOG = "_delta_log/"
+#: A file, and how many rows of the space it holds.
+_Holding = tuple[DataFile, int]
 
 
 class Erased(NamedTuple):
@@ -37,17 +40,18 @@ class Erased(NamedTuple):
     """Files that were removed from the disk, whether they held rows of the space or not."""
 
 
-def survey(tables: Tables, space: str) -> dict[str, list[tuple[DataFile, int]]]:
+def survey(tables: Tables, space: str) -> dict[str, list[_Holding]]:
     """For each table the files that hold rows of the space, and how many."""
-    return {name: found for name, log in tables.logs.items() if (found := _holding(log, space))}
+    return _found(tables, lambda log: _holding(log, log.files_with("space", space), space))
 
 
-def _holding(log: DeltaLog, space: str) -> list[tuple[DataFile, int]]:
+def _found(tables: Tables, look: Callable[[DeltaLog], list[_Holding]]) -> dict[str, list[_Holding]]:
+    return {name: found for name, log in tables.logs.items() if (found := look(log))}
+
+
+def _holding(log: DeltaLog, files: list[DataFile], space: str) -> list[_Holding]:
     filesystem, found = log.store.filesystem(log.table.name), []
-    root = f"{log.store.uri(log.table.name)}/"
-    # By their statistics; a file without any may hold everything.
-    perhaps = {uri.removeprefix(root) for uri in log.delta.file_uris(file_pruning_predicate=[("space", "=", space)])}
-    for file in (each for each in log.files() if each.path in perhaps):
+    for file in files:
         column = pq.read_table(file.path, filesystem=filesystem, columns=["space"]).column("space")
         if count := pc.sum(pc.equal(column, space)).as_py():
             found.append((file, count))
@@ -73,6 +77,7 @@ def erase_space(tables: Tables, space: str, *, progress: Callable[[str], None] =
         _rewrite(tables.logs[name], [file for file, _ in files], change)
     tables.record("erase", tables.newest.position)
     tables.reload()
+    _refuse_leftovers(tables, space)
     removed = 0
     for log in (*tables.logs.values(), tables.commits):
         progress(log.table.name)
@@ -81,7 +86,16 @@ def erase_space(tables: Tables, space: str, *, progress: Callable[[str], None] =
     return Erased({name: sum(count for _, count in files) for name, files in found.items()}, removed)
 
 
-def _mark(tables: Tables, space: str, found: dict[str, list[tuple[DataFile, int]]]) -> str:
+def _refuse_leftovers(tables: Tables, space: str) -> None:
+    """Look into every file, whatever its statistics say: an erase that left rows behind must not count as complete."""
+    if left := _found(tables, lambda log: _holding(log, log.files(), space)):
+        raise WarehouseError(
+            f"{tables.store}: rows of space {space!r} are left in {', '.join(left)}, in files whose statistics do not "
+            "show it. It is not erased: remove this warehouse, and make all tables anew in another one"
+        )
+
+
+def _mark(tables: Tables, space: str, found: dict[str, list[_Holding]]) -> str:
     """What stands for the space: the same as in the journal, where that has all of it too."""
     filesystem = tables.store.filesystem(RECORDS.name)
     first = []

@@ -19,7 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from mewstream.pipeline.commits import newest_commit
 from mewstream.pipeline.committing import Change, Changes, Tables
-from mewstream.pipeline.delta import DeltaLog, delta_schema, told
+from mewstream.pipeline.delta import DeltaLog, delta_schema, relative_paths, told
 from mewstream.pipeline.files import DataFile, write_rows
 from mewstream.pipeline.position import Position
 from mewstream.pipeline.storage import Store
@@ -201,7 +201,7 @@ class OldBronze(msgspec.Struct):
         for piece in self.tables.get(RECORDS.name, []):
             path, version = Path(store.root, str(piece["path"])), piece.get("version")
             if isinstance(version, int):
-                found += [Path(uri) for uri in DeltaTable(path, version=version).file_uris()]
+                found += [path / each for each in relative_paths(DeltaTable(path, version=version))]
             else:
                 found += sorted(path.glob("*.parquet"))
         sizes = [(file.stat().st_size, pq.read_metadata(file).num_rows) for file in found]

@@ -46,6 +46,8 @@ def spark_session(
         "spark.pyspark.python": python,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
+        # Views are named and described by participants: ${env:...} in their words would show the environment.
+        "spark.sql.variable.substitute": "false",
         "spark.ui.showConsoleProgress": "false",
         # A batch of all tables compiles more than the hundred that Spark keeps, and the next one needs them again.
         "spark.sql.codegen.cache.maxEntries": "2000",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.source_options import without_secrets
 
 LOCK = "_lock"
+#: What delta-rs replaces in a path, as if it were in a URL.
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 
 
 class Store(NamedTuple):
@@ -98,7 +101,13 @@ def store_at(path: str | Path) -> Store:
     text = str(path).removeprefix("file://")
     if "://" in text:
         return Store(text.rstrip("/"))
-    return Store(str(Path(text).expanduser().absolute()))
+    root = str(Path(text).expanduser().absolute())
+    if found := _ESCAPE.search(root):
+        raise WarehouseError(
+            f"{root} cannot be a warehouse: delta-rs takes {found[0]} in a path for another character. Use a directory "
+            "without it in its path"
+        )
+    return Store(root)
 
 
 @contextlib.contextmanager

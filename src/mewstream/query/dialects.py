@@ -84,7 +84,10 @@ class Spark(Dialect):
         return "`" + name.replace("`", "``") + "`"
 
     def text(self, value: str | None) -> str:
-        return "NULL" if value is None else "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        if value is None:
+            return "NULL"
+        # Spark puts the environment in for ${env:...}, even within a literal, unless the dollar is escaped.
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{") + "'"
 
     def value(self, json: str, key: str | None, type: Type) -> str:
         return self.scalar.format(json=json, path=self.path(key), type=self.text(self.type(type)))

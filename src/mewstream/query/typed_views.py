@@ -18,6 +18,7 @@ _SCALARS = {"string": "string", "integer": "bigint", "number": "double", "boolea
 _COMBINED = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "$dynamicRef"})
 _ANYTHING = "json"
 _MAX_DEPTH = 16
+_MAX_SCHEMAS = 1000
 _PLAIN = re.compile(r"[^a-z0-9]+")
 #: What every view begins with.
 _PLACE = ("space", "seq", "ts", "stream_id", "sender")
@@ -86,23 +87,37 @@ def columns_of(schema: Any) -> list[tuple[str, str | None, Type]]:
     if not isinstance(properties, dict) or root.get("type", "object") != "object":
         type = sql_type(schema)
         return [] if type == _ANYTHING else [("value", None, type)]
-    taken = {*_PLACE, "line", "body"}
+    taken, budget = {*_PLACE, "line", "body"}, _Budget()
     columns: list[tuple[str, str | None, Type]] = []
     for name, each in properties.items():
-        # A path cannot hold every name.
-        if not name or not name.isprintable() or any(character in name for character in "\\\"'"):
+        if not _is_usable(name):
             continue
         alias = name if name.lower() not in taken else f"value_{name}"
         while alias.lower() in taken:
             alias += "_"
         taken.add(alias.lower())
-        columns.append((alias, name, sql_type(each, schema)))
+        columns.append((alias, name, sql_type(each, schema, budget)))
     return columns
 
 
-def sql_type(schema: Any, root: Any = None, depth: int = 0) -> Type:
+def _is_usable(name: str) -> bool:
+    """A path cannot hold every name: DuckDB takes ``*`` for all of them, and Spark replaces ``${...}``."""
+    return name.isprintable() and name not in ("", "*") and not any(part in name for part in ("\\", '"', "'", "${"))
+
+
+class _Budget:
+    """How many schemas are still translated for a view: references let a short schema describe a very large type."""
+
+    def __init__(self) -> None:
+        self.left = _MAX_SCHEMAS
+
+
+def sql_type(schema: Any, root: Any = None, budget: _Budget | None = None, depth: int = 0) -> Type:
     """The type that holds every value that a JSON Schema allows: see :mod:`mewstream.query.dialects`."""
-    root = schema if root is None else root
+    root, budget = schema if root is None else root, budget or _Budget()
+    if budget.left == 0:
+        return _ANYTHING
+    budget.left -= 1
     schema = _resolved(schema, root)
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return _ANYTHING
@@ -112,9 +127,9 @@ def sql_type(schema: Any, root: Any = None, depth: int = 0) -> Type:
     if _COMBINED & schema.keys():
         return _ANYTHING
     if type == "array" and "items" in schema and "prefixItems" not in schema:
-        return "array", sql_type(schema["items"], root, depth + 1)
+        return "array", sql_type(schema["items"], root, budget, depth + 1)
     if type == "object":
-        return _object_type(schema, root, depth)
+        return _object_type(schema, root, budget, depth)
     return _ANYTHING
 
 
@@ -128,16 +143,16 @@ def _single_type(schema: dict[str, Any]) -> str | None:
     return types[0] if len(types) == 1 else None
 
 
-def _object_type(schema: dict[str, Any], root: Any, depth: int) -> Type:
+def _object_type(schema: dict[str, Any], root: Any, budget: _Budget, depth: int) -> Type:
     properties, others = schema.get("properties"), schema.get("additionalProperties")
     if "patternProperties" in schema:
         return _ANYTHING
     if not properties:
-        return ("map", sql_type(others, root, depth + 1)) if isinstance(others, dict) else _ANYTHING
+        return ("map", sql_type(others, root, budget, depth + 1)) if isinstance(others, dict) else _ANYTHING
     # Fields that a struct would leave out, or that differ in nothing but their case, need a type that holds anything.
     if others is not False or len({name.lower() for name in properties}) < len(properties) or "" in properties:
         return _ANYTHING
-    return "struct", {name: sql_type(each, root, depth + 1) for name, each in properties.items()}
+    return "struct", {name: sql_type(each, root, budget, depth + 1) for name, each in properties.items()}
 
 
 def _resolved(schema: Any, root: Any) -> Any:

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from mewstream.cli.output import complain, print_table, quietly
-from mewstream.cli.warehouses import asking, refuse_unknown, spaces_option, warehouse_option
+from mewstream.cli.warehouses import open_tables, refuse_unknown, spaces_option, warehouse_option
 
 _SHOWN = 50
 _JUDGED = (
@@ -36,7 +36,7 @@ def audit(warehouse: str, spaces: tuple[str, ...], as_json: bool) -> None:
       mewstream audit --warehouse ./warehouse
       mewstream audit --warehouse ./warehouse --space demo --json
     """
-    with asking(warehouse, "reading the verdict") as database:
+    with open_tables(warehouse, "reading the verdict") as database:
         from mewstream.query.database import plain
 
         refuse_unknown(database, spaces, warehouse)

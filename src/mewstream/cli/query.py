@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from mewstream.cli.output import complain, print_table, quietly
-from mewstream.cli.warehouses import asking, require_query, warehouse_option, working
+from mewstream.cli.warehouses import open_tables, require_query, warehouse_option, working
 
 #: Numbers stay numbers, however long they are.
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -60,7 +60,7 @@ def query(warehouse: str, as_json: bool, limit: int, engine: str, sql: str | Non
     require_query()
     sql = (sys.stdin.read() if sql == "-" else sql or "").strip().rstrip(";")
     if not sql or sql.lower().split() == ["show", "tables"]:
-        with asking(warehouse, "looking for tables") as database:
+        with open_tables(warehouse, "looking for tables") as database:
             _list_tables(database.table_names(), as_json)
         return
     with (_with_duckdb if engine == "duckdb" else _with_spark)(warehouse, sql) as answer:
@@ -77,7 +77,7 @@ def _with_duckdb(warehouse: str, sql: str) -> Iterator[Answer]:
     from mewstream.query.database import plain_rows
 
     with contextlib.ExitStack() as stack:
-        database = stack.enter_context(asking(warehouse, "asking"))
+        database = stack.enter_context(open_tables(warehouse, "running the query"))
         stack.enter_context(database.one_line_errors())
         found = database.query(sql)
         yield Answer(found.schema.names, itertools.chain.from_iterable(map(plain_rows, found)))

@@ -8,7 +8,7 @@ import click
 
 from mewstream.cli.output import quietly
 from mewstream.cli.values import moment
-from mewstream.cli.warehouses import asking, refuse_unknown, spaces_option, warehouse_option
+from mewstream.cli.warehouses import open_tables, refuse_unknown, spaces_option, warehouse_option
 
 
 @click.command()
@@ -44,7 +44,7 @@ def report(warehouse: str, out: Path, spaces: tuple[str, ...], since: int | None
     """
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since is not before --until: nothing could be shown")
-    with asking(warehouse, "drawing") as database:
+    with open_tables(warehouse, "drawing") as database:
         from mewstream.query.report import Selection, write_report
 
         refuse_unknown(database, spaces, warehouse)

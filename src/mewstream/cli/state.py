@@ -73,10 +73,10 @@ def state(
     if data is not None:
         found = state_in_journal(data, space or _only(spaces_in(open_reader(data)), data), at)
     else:
-        from mewstream.cli.warehouses import asking
+        from mewstream.cli.warehouses import open_tables
 
         assert warehouse is not None
-        with asking(warehouse, "folding the log") as database:
+        with open_tables(warehouse, "folding the log") as database:
             spaces = [] if space else [row["space"] for row in database.rows("SELECT space FROM space_summary")]
             found = state_in_records(database, space or _only(sorted(spaces), warehouse), at)
     told = welcome(found, participant)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mewstream.cli.output import quietly
-from mewstream.cli.warehouses import asking, warehouse_option
+from mewstream.cli.warehouses import open_tables, warehouse_option
 
 
 @click.group()
@@ -33,7 +33,7 @@ def print_sql(warehouse: str, dialect: str, schema: str, catalog: str | None) ->
       mewstream warehouse sql --warehouse ./warehouse --dialect duckdb | duckdb analysis.db
       mewstream warehouse sql --warehouse s3://bucket/warehouse --dialect trino --schema cats
     """
-    with asking(warehouse, "reading the formats") as database:
+    with open_tables(warehouse, "reading the formats") as database:
         from mewstream.pipeline.storage import store_at
         from mewstream.pipeline.tables import SHOWN
         from mewstream.query.dialects import DIALECTS

@@ -30,7 +30,7 @@ _PATIENCE = 2.0
 
 
 @contextlib.contextmanager
-def asking(warehouse: str, what: str) -> Iterator[WarehouseDatabase]:
+def open_tables(warehouse: str, what: str) -> Iterator[WarehouseDatabase]:
     """Open the database of a warehouse as it is now. ``what`` is shown if it takes long."""
     require_query()
     from mewstream.pipeline.warehouse import open_warehouse

@@ -188,7 +188,7 @@ class Outbox:
     cannot be written nothing new happens."""
 
     __slots__ = (
-        *("_flush_bytes", "_gate", "_has_control", "_held", "_is_asking", "_is_mixed", "_is_scheduled", "_loop"),
+        *("_flush_bytes", "_gate", "_has_control", "_held", "_awaits_commit", "_is_mixed", "_is_scheduled", "_loop"),
         *("_parcels", "_size"),
     )
 
@@ -196,7 +196,7 @@ class Outbox:
         self._loop = loop
         self._flush_bytes = flush_bytes
         self._gate = gate
-        self._is_asking = False
+        self._awaits_commit = False
         """The gate was asked and has not answered yet."""
         self._held: deque[tuple[bool, Callable[[], None]]] = deque()
         """What waits for the journal, in order: whether it has control messages, and what to do."""
@@ -250,7 +250,7 @@ class Outbox:
             action()
             return
         self._held.append((has_control, action))
-        if not self._is_asking:
+        if not self._awaits_commit:
             self._opened(0)
 
     def _opened(self, covered: int) -> None:
@@ -264,7 +264,7 @@ class Outbox:
             except Exception:
                 # An endpoint that fails must not keep the others waiting for ever.
                 log.exception("internal error in a fan-out")
-        self._is_asking = bool(self._held)
+        self._awaits_commit = bool(self._held)
         if self._held:
             self._gate(partial(self._opened, len(self._held)))
 

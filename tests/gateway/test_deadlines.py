@@ -8,7 +8,7 @@ import pytest
 from doubles import ManualLoop
 
 from mewstream.gateway.deadlines import LONGEST_SLEEP, RETRY_SECONDS, Deadline
-from mewstream.gateway.recorder import NoRecorder
+from mewstream.gateway.recorder import Recorder
 from mewstream.protocol.times import SECOND
 
 
@@ -16,7 +16,7 @@ class Scene:
     def __init__(self) -> None:
         self.loop = ManualLoop()
         self.woken: list[float] = []
-        self.recorder = NoRecorder()
+        self.recorder = Recorder()
         self.deadline = Deadline(
             self.loop.as_loop, self.now, lambda: self.woken.append(self.loop.now - 1000), self.recorder
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from table_pages import document
 
 from mewstream.journal.schema import SCHEMA
 from mewstream.pipeline.source import spark_schema
-from mewstream.pipeline.tables import ALL, BY_NAME, COMMITS, PUBLIC, RECORDS, REFRESH, Layer, Layout, document
+from mewstream.pipeline.tables import ALL, BY_NAME, COMMITS, PUBLIC, RECORDS, REFRESH, Layer, Layout
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
 

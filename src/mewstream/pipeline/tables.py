@@ -1,7 +1,7 @@
 """Every table of the warehouse, declared once: columns with their Spark types and meaning, keys, layer, layout.
 
 The pipeline writes by this declaration, ``mewstream query`` names its views by it, and
-``docs/tables.md`` is made from it: ``python -m mewstream.pipeline.tables docs/tables.md``.
+``docs/tables.md`` is made from it: ``make docs``.
 
 Rows are *final*, written once, or *open*: what may still change (a stream that lives, a right that is held, a window
 that is not over) and is replaced by each batch. A table has one sort or both, and then ``is_open`` tells them apart.
@@ -11,10 +11,8 @@ those before it.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import NamedTuple
 
 SCHEMA_VERSION = 3
@@ -646,35 +644,3 @@ BY_NAME: dict[str, Table] = {table.name: table for table in (*ALL, COMMITS, REFR
 #: What users query.
 PUBLIC: tuple[Table, ...] = tuple(table for table in ALL if table.layer is not Layer.STATE)
 SHOWN = (*PUBLIC, COMMITS)
-
-
-# -- the document ---------------------------------------------------------------------------------
-
-_HEADER = """\
-# Tables
-
-This page is generated from `src/mewstream/pipeline/tables.py` by `make docs`; a test fails when it is stale.
-
-`mewstream pipeline run` makes these tables from a journal, and `mewstream query` knows each by its name. Bronze is what
-was recorded, silver are typed facts, gold is what people usually ask for. Times are UTC. Each table is a Delta table
-in the directory of its name, and any engine that reads Delta Lake
-[reads it](pipeline.md#the-tables-in-other-engines).
-"""
-
-
-def document() -> str:
-    parts = [_HEADER]
-    parts += [
-        f"- {layer}: " + ", ".join(f"[`{table.name}`](#{table.name})" for table in SHOWN if table.layer is layer)
-        for layer in (Layer.BRONZE, Layer.SILVER, Layer.GOLD, Layer.LOG)
-    ]
-    for table in SHOWN:
-        keys = ", ".join(f"`{key}`" for key in table.keys)
-        parts.append(f"\n## {table.name}\n\n{table.meaning} Layer: {table.layer}. Key: {keys}.\n")
-        parts.append("| column | type | meaning |\n|---|---|---|")
-        parts += [f"| `{column.name}` | `{column.type}` | {column.meaning} |" for column in table.all_columns]
-    return "\n".join(parts) + "\n"
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(document(), encoding="utf-8")

@@ -6,13 +6,14 @@ A type is ``string``, ``bigint``, ``double``, ``boolean`` or ``json``, which hol
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 Type = str | tuple[str, Any]
 
 
-class Dialect:
+class Dialect(ABC):
     """What the three have in common, which is how DuckDB and Trino write it."""
 
     name: ClassVar[str]
@@ -50,18 +51,18 @@ class Dialect:
         how = self.anything if type == "json" else self.scalar if isinstance(type, str) else self.nested
         return how.format(json=json, path=self.path(key), type=self.type(type))
 
+    @abstractmethod
     def exploded(self, rows: str) -> str:
         """``rows``, whose ``body`` is an array, with a row for each item of it."""
-        raise NotImplementedError
 
     # -- a catalog --------------------------------------------------------------------------------
 
     def schema(self, catalog: str | None, schema: str) -> Iterator[str]:
         yield f"CREATE SCHEMA IF NOT EXISTS {self.place(catalog, schema)}"
 
+    @abstractmethod
     def table(self, catalog: str | None, schema: str, name: str, location: str) -> str:
         """The statement that registers a Delta table."""
-        raise NotImplementedError
 
     def view(self, catalog: str | None, schema: str, name: str, select: str) -> str:
         return f"CREATE OR REPLACE VIEW {self.place(catalog, schema, name)} AS {select}"

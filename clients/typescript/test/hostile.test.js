@@ -12,7 +12,7 @@ import { runInNewContext } from "node:vm";
 
 import { connect, ConnectError, JoinRefusedError } from "mewstream";
 import { NodeWebSocket } from "../dist/node-websocket.js";
-import { behave, frame, joinScripted, serve } from "./scripted.js";
+import { behave, frame, joinBehaved, joinScripted, serve } from "./scripted.js";
 import { event, until, within } from "./support.js";
 
 const OPENED = { stream_id: "s", owner: "me", authorized_writers: ["me"], alias: "a" };
@@ -247,12 +247,7 @@ suite("messages", () => {
   });
 
   test("that call a tool which throws something without a text are answered", async (t) => {
-    let peer;
-    const space = await joinScripted(t, (each) => {
-      peer = each;
-      peer.welcome();
-      behave(peer);
-    });
+    const { space, peer } = await joinBehaved(t);
     space.tool("t", {}, (args) => {
       throw args;
     });
@@ -315,12 +310,7 @@ suite("connections", () => {
   }
 
   test("messages may come in fragments, with pings between", async (t) => {
-    let peer;
-    const space = await joinScripted(t, (each) => {
-      peer = each;
-      peer.welcome();
-      behave(peer);
-    });
+    const { space, peer } = await joinBehaved(t);
     const heard = event(space, "chat");
     const body = JSON.stringify({ kind: "chat", from: "a", payload: { text: `${"ü".repeat(1_500_000)}!` } });
     const bytes = Buffer.from(body);
@@ -341,12 +331,7 @@ suite("connections", () => {
     ["tiny", " ", 300_000],
   ]) {
     test(`${what} fragments take no more memory than what is in them`, async (t) => {
-      let peer;
-      const space = await joinScripted(t, (each) => {
-        peer = each;
-        peer.welcome();
-        behave(peer);
-      });
+      const { space, peer } = await joinBehaved(t);
       const heard = event(space, "chat");
       const many = Buffer.concat(Array(10_000).fill(frame(0, payload, { isLast: false })));
       const before = held();
@@ -362,12 +347,7 @@ suite("connections", () => {
   }
 
   test("a message that comes in tiny pieces takes no more memory than what is in it", async (t) => {
-    let peer;
-    const space = await joinScripted(t, (each) => {
-      peer = each;
-      peer.welcome();
-      behave(peer);
-    });
+    const { space, peer } = await joinBehaved(t);
     const heard = event(space, "chat");
     const whole = frame(1, JSON.stringify({ kind: "chat", from: "a", payload: { text: "x".repeat(20_000) } }));
     const before = held();
@@ -420,12 +400,7 @@ suite("connections", () => {
 
   test("an exception of a listener is reported, and every message still comes once", async (t) => {
     const uncaught = uncaughtIn(t);
-    let peer;
-    const space = await joinScripted(t, (each) => {
-      peer = each;
-      peer.welcome();
-      behave(peer);
-    });
+    const { space, peer } = await joinBehaved(t);
     const heard = [];
     space.on("disconnected", ({ reason }) => heard.push(reason));
     space.on("chat", ({ text }) => {

@@ -135,3 +135,14 @@ export async function joinScripted(t, script, options = {}) {
   t.after(() => space.close());
   return space;
 }
+
+/** Join a gateway that behaves, and return the space and the gateway's end of its first connection. */
+export async function joinBehaved(t) {
+  let peer;
+  const space = await joinScripted(t, (each) => {
+    peer ??= each;
+    each.welcome();
+    behave(each);
+  });
+  return { space, peer };
+}

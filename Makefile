@@ -20,7 +20,7 @@ help:
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "mewstream needs Python 3.11 or newer, found %d.%d: run make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,all]'
 	@touch $@
 
 check: $(STAMP)

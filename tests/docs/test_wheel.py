@@ -14,8 +14,8 @@ import pytest
 from mewstream.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-#: Where users begin: ``import mewstream``, ``import mewstream.sync``, and the commands.
-ENTRY_POINTS = {"mewstream", "mewstream.sync", "mewstream.cli.main"}
+#: Where users begin: ``import mewstream``, ``import mewstream.sync``, and the commands, also as ``python -m mewstream``.
+ENTRY_POINTS = {"mewstream", "mewstream.sync", "mewstream.cli.main", "mewstream.__main__"}
 
 
 @pytest.fixture(scope="module")

@@ -48,6 +48,12 @@ def require(*extras: str, who: str = "this command") -> None:
     raise ConfigError(f"{who} needs {what}, which {verb} not installed: {how_to_install(','.join(needed))}")
 
 
+def require_journal() -> None:
+    """Raise ConfigError if journals cannot be read: either of two extras brings what that needs."""
+    if _missing("query"):
+        require("gateway")
+
+
 def _missing(extra: str) -> list[str]:
     return [name for module, name in EXTRAS[extra].items() if find_spec(module) is None]
 

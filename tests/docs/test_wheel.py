@@ -14,7 +14,7 @@ import pytest
 from mewstream.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-#: Where users begin: ``import mewstream``, ``import mewstream.sync``, and the commands, also as ``python -m mewstream``.
+#: Where users begin: ``import mewstream``, ``import mewstream.sync``, and the commands.
 ENTRY_POINTS = {"mewstream", "mewstream.sync", "mewstream.cli.main", "mewstream.__main__"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -155,7 +156,7 @@ class TestProfiles:
         assert "hush" not in str(error.value)
 
     def test_no_file(self) -> None:
-        with pytest.raises(ConfigError, match="there is no profile 'work' in .*profiles.toml: there is no such file"):
+        with pytest.raises(ConfigError, match=r"there is no profile 'work' in .*profiles\.toml: there is no such file"):
             find_connection(profile="work")
 
     def test_bytes_that_are_no_text(self) -> None:
@@ -235,15 +236,19 @@ def settings_by_space_file(gateway: GatewayProcess, monkeypatch: pytest.MonkeyPa
     Path("space.yaml").write_text(yaml.safe_dump(config))
 
 
+async def joined_as(connecting: mewstream.Connecting) -> str:
+    async with connecting as space:
+        return space.participant
+
+
 @pytest.mark.parametrize("way", [settings_by_environment, settings_by_profile, settings_by_space_file])
-async def test_sdk_and_commands_find_the_same(
+def test_sdk_and_commands_find_the_same(
     way: Callable[[GatewayProcess, pytest.MonkeyPatch], None],
     gateway: GatewayProcess,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     way(gateway, monkeypatch)
-    async with mewstream.connect() as space:
-        assert space.participant == "ann"
+    assert asyncio.run(joined_as(mewstream.connect())) == "ann"
     done = subprocess.run(
         [sys.executable, "-m", "mewstream", "status", "--json"], capture_output=True, text=True, timeout=60
     )
@@ -259,14 +264,13 @@ def test_the_synchronous_twin_finds_it_too(gateway: GatewayProcess, monkeypatch:
         assert space.participant == "ann"
 
 
-async def test_a_token_that_was_replaced_is_found_again(gateway: GatewayProcess) -> None:
+def test_a_token_that_was_replaced_is_found_again(gateway: GatewayProcess) -> None:
     """The file is read for every connection, not once."""
     tokens = Path(".mew/tokens")
     tokens.mkdir(parents=True)
     (tokens / "ann.token").write_text("an-old-one")
     connecting = mewstream.connect(gateway.ws_url, space="two", participant="ann")
     with pytest.raises(mewstream.JoinRefused):
-        await connecting
+        asyncio.run(joined_as(connecting))
     (tokens / "ann.token").write_text(token_of("ann"))
-    space = await connecting
-    await space.close()
+    assert asyncio.run(joined_as(connecting)) == "ann"

@@ -12,7 +12,7 @@ from mewstream.cli.journal_records import cat, export
 from mewstream.cli.output import quietly
 from mewstream.cli.status_line import progress
 from mewstream.cli.values import size_in_bytes, time_span
-from mewstream.extras import require
+from mewstream.extras import require_journal
 
 
 @click.group()
@@ -37,7 +37,7 @@ def ls(data: Path) -> None:
       mewstream journal ls --data ./data
       mewstream journal ls --data ./data | grep demo
     """
-    require("gateway")
+    require_journal()
     from mewstream.cli.journal_listing import print_listing
 
     print_listing(data)
@@ -60,7 +60,7 @@ def verify(data: Path) -> None:
       mewstream journal verify --data ./data
       mewstream journal verify --data ./data > problems.txt || mail -s 'journal' admin < problems.txt
     """
-    require("gateway")
+    require_journal()
     from mewstream.journal.verify import Verification
 
     found = 0
@@ -111,7 +111,7 @@ def prune(data: Path, max_age: float | None, max_bytes: int | None, dry_run: boo
     """
     if not max_age and not max_bytes:
         raise click.UsageError("say what may go: --max-age, --max-bytes, or both")
-    require("gateway")
+    require_journal()
     from mewstream.cli.journal_pruning import prune_journal
     from mewstream.journal.retention import Retention
 
@@ -140,7 +140,7 @@ def erase_space(data: Path, space: str, yes: bool) -> None:
       mewstream journal erase --data ./data --space demo
       mewstream journal erase --data ./data --space demo --yes
     """
-    require("gateway")
+    require_journal()
     from mewstream.cli.journal_erasing import confirm_erasing, erasing
 
     with erasing(data, space) as prepared:

@@ -17,7 +17,7 @@ import msgspec
 from mewstream.cli.journal_options import data_option, record_names
 from mewstream.cli.output import complain, printable, quietly
 from mewstream.cli.values import moment
-from mewstream.extras import require
+from mewstream.extras import require_journal
 from mewstream.io import atomic_file
 from mewstream.journal.errors import CorruptJournal, JournalError
 
@@ -98,7 +98,7 @@ def cat(data: Path, limit: int | None, follow: bool, as_json: bool, with_readers
     """
     if with_readers and not as_json:
         raise click.UsageError("--readers needs --json")
-    require("gateway")
+    require_journal()
     from mewstream.cli.journal_reading import open_reader, report_unknown_names
     from mewstream.journal.export import Scan, Selection, as_objects
 
@@ -251,7 +251,7 @@ def export(data: Path, form: str, output: str, with_readers: bool, **filters: An
     """
     if with_readers and form != "jsonl":
         raise click.UsageError("--readers is for JSON lines: leave --format out")
-    require("gateway")
+    require_journal()
     from mewstream.cli.journal_reading import open_reader, report_unknown_names
     from mewstream.journal.export import Scan, Selection, history_lines, json_lines, write_parquet
 

@@ -59,7 +59,7 @@ def query(warehouse: str, as_json: bool, limit: int, engine: str, sql: str | Non
       mewstream query --warehouse ./warehouse "SELECT code, sum(count) FROM refusals GROUP BY code"
       mewstream query --warehouse ./warehouse --json "SELECT * FROM handoffs" | jq .waited_ms
     """
-    require("query")
+    require("query", *(["spark"] if engine == "spark" else []))
     sql = (sys.stdin.read() if sql == "-" else sql or "").strip().rstrip(";")
     if not sql or sql.lower().split() == ["show", "tables"]:
         with open_tables(warehouse, "looking for tables") as database:

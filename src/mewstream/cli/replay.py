@@ -17,7 +17,7 @@ from mewstream.cli.output import printable, quietly
 from mewstream.cli.runner import run
 from mewstream.cli.status_line import progress
 from mewstream.cli.values import moment
-from mewstream.extras import require
+from mewstream.extras import require_journal
 from mewstream.protocol.errors import StreamNotFound
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def replay(
 
 
 def _journal(data: Path) -> Recording:
-    require("gateway")
+    require_journal()
     from mewstream.cli.journal_recording import JournalRecording
 
     return JournalRecording(data)

@@ -10,7 +10,7 @@ import msgspec
 
 from mewstream.cli.output import print_table, quietly
 from mewstream.cli.values import moment
-from mewstream.extras import require
+from mewstream.extras import require, require_journal
 from mewstream.protocol.times import rfc3339
 
 if TYPE_CHECKING:
@@ -74,7 +74,10 @@ def state(
     """
     if (data is None) == (warehouse is None):
         raise click.UsageError("say where to look: --data of a gateway, or --warehouse of a pipeline")
-    require("gateway" if data is not None else "query")
+    if data is not None:
+        require_journal()
+    else:
+        require("query")
     from mewstream.query.asof import Point, state_in_journal, state_in_records, welcome
 
     point = Point(*at)

@@ -10,7 +10,7 @@ import click
 from mewstream.cli.output import printable
 
 #: A column is not made narrower than this, however narrow the terminal is.
-_NARROWEST = 8
+_NARROWEST = 4
 
 
 def print_framed(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

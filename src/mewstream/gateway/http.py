@@ -10,9 +10,9 @@ import msgspec
 
 import mewstream
 from mewstream.gateway.gateway import Gateway
+from mewstream.gateway.http_authentication import Authentication
 from mewstream.gateway.http_message import HttpError, Request, Response
-from mewstream.gateway.http_routes import Route, Routes
-from mewstream.gateway.identity import token_from_headers
+from mewstream.gateway.http_routes import Route
 from mewstream.gateway.inbound import Throttle
 from mewstream.gateway.listing import HTTP_PAGE_BYTES, entry_limit, participant_page, stream_page
 from mewstream.gateway.replay import MAX_PAGE_BYTES
@@ -21,7 +21,6 @@ from mewstream.gateway.unsent_answers import UnsentAnswers
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import JournalUnavailable, Unauthorized, ValidationFailed
-from mewstream.protocol.identifiers import invalid_characters
 from mewstream.protocol.records import (
     EnvelopeAccepted,
     Frame,
@@ -36,7 +35,7 @@ from mewstream.protocol.records import (
     WriteRevoked,
 )
 from mewstream.protocol.render import render
-from mewstream.protocol.times import SECOND, parse_rfc3339, rfc3339
+from mewstream.protocol.times import parse_rfc3339, rfc3339
 from mewstream.protocol.utf8 import is_utf8
 
 FEATURES = (
@@ -59,8 +58,9 @@ class HttpApi:
     def __init__(self, gateway: Gateway, unsent: UnsentAnswers) -> None:
         self._gateway = gateway
         self._unsent = unsent
+        self._authenticate = Authentication(gateway).participant
         self._throttles: dict[tuple[str, str], Throttle] = {}
-        self.routes = Routes(
+        self.routes = [
             # Monitoring must still work while much is unsent.
             Route("GET", "/health", self.health, patience=math.inf),
             Route("GET", "/metrics", self.metrics, patience=2.0),
@@ -68,7 +68,7 @@ class HttpApi:
             Route("GET", "/streams", self.streams),
             Route("POST", "/participants/{id}/messages", self.post_message, body_limit=self._may_post),
             Route("GET", "/participants/{id}/messages", self.get_messages),
-        )
+        ]
 
     # -- routes -----------------------------------------------------------------------------------
 
@@ -86,8 +86,7 @@ class HttpApi:
         )
 
     def metrics(self, request: Request) -> Response:
-        for space in self._gateway.spaces.values():
-            space.metrics.publish(len(space.state.streams), ahead=space.clock.ahead / SECOND)
+        self._gateway.publish_metrics()
         return Response(self._gateway.metrics.exposition(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def participants(self, request: Request) -> Response:
@@ -173,25 +172,6 @@ class HttpApi:
         _require_presence(space, participant)  # it may have been removed meanwhile
         head = encode_json({"epoch": space.state.epoch, "seq": position})[:-1]
         return _listing(head + b",", "messages", messages, None)
-
-    # -- authentication ---------------------------------------------------------------------------
-
-    def _authenticate(self, request: Request, claimed: str | None = None) -> tuple[Space, str]:
-        presented = token_from_headers(request.credentials())
-        if presented.token is None:
-            problem = presented.problem or "send Authorization: Bearer <token>"
-            raise HttpError(401, Unauthorized(problem))
-        if claimed is not None and (flaw := invalid_characters(claimed)):
-            raise ValidationFailed(f"the participant id in the path {flaw}", field="participant_id")
-        name = request.query.get("space")
-        space = self._gateway.find_space(name)
-        if space is None:
-            text = "there is no space of that name" if name else "name a space by ?space=: there are several"
-            raise HttpError(404 if name else 400, ValidationFailed(text, field="space"))
-        participant = self._gateway.participant_of(space, presented.token)
-        if participant is None or (claimed is not None and claimed != participant):
-            raise HttpError(403, Unauthorized("the token is not of this participant in this space"))
-        return space, participant
 
     def _throttle(self, space: Space, participant: str) -> Throttle:
         key = (space.id, participant)

@@ -22,6 +22,7 @@ from mewstream.gateway.http_message import BadRequest, HttpError, Request, Respo
 from mewstream.gateway.http_parser import RequestParser
 from mewstream.gateway.http_routes import Route, Routes
 from mewstream.gateway.inbound import Turns
+from mewstream.gateway.origins import Origins, is_preflight, preflight_answer
 from mewstream.gateway.unsent_answers import Reservation, UnsentAnswers
 from mewstream.io.reading import Reading
 from mewstream.protocol.errors import InvalidRequest, PeerError, ValidationFailed
@@ -68,12 +69,13 @@ _BUSY = (Phase.HANDLING, Phase.ANSWERING)
 class Front:
     """What all HTTP connections of a gateway share."""
 
-    def __init__(self, gateway: Gateway, routes: Routes, unsent: UnsentAnswers) -> None:
+    def __init__(self, gateway: Gateway, routes: Routes, unsent: UnsentAnswers, origins: Origins) -> None:
         self.gateway = gateway
         self.loop = gateway.loop
         self.config: GatewayConfig = gateway.config
         self.routes = routes
         self.unsent = unsent
+        self.origins = origins
         self.turns = Turns(gateway.loop)
         self.received = bytearray(READ_BYTES)
         """The buffer that every connection reads into. What arrives is copied out of it at once."""
@@ -132,6 +134,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._body_limit = 0
         self._rest: memoryview | None = None
         """The part of an answer that was not written yet."""
+        self._shared_headers: tuple[tuple[str, str], ...] = ()
+        """Headers by which a page of another origin may read the next answer."""
         self._reservation: Reservation | None = None
         """The room of the answer that is on its way."""
         self._is_last = False
@@ -285,7 +289,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         if upgrade.is_wanted(request):
             self._upgrade(request)
             return
+        request.address = self._seat.address
         try:
+            self._check_origin(request)
+            if is_preflight(request):
+                methods = self._front.routes.methods(request.path)
+                self._answer(preflight_answer(methods), is_unread=not self._skip_body())
+                return
             self._route = route = self._front.routes.find(request)
             self._front.unsent.require_room(route.patience)
             expectation = request.tokens(b"expect")
@@ -306,6 +316,16 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._wait(Phase.BODY, self._front.config.body_timeout)
         if expectation and request.is_http_1_1 and (request.content_length or 0) <= self._body_limit:
             self._transport.write(_CONTINUE)
+
+    def _check_origin(self, request: Request) -> None:
+        try:
+            self._front.origins.check(request, is_proxied=self._seat.is_proxied)
+        except HttpError as error:
+            if error.status == 403:
+                origin = request.values(b"origin")[0].decode("latin-1")
+                self._front.gateway.refused_visitors.page(origin, self._seat.address)
+            raise
+        self._shared_headers = self._front.origins.headers(request)
 
     def _skip_body(self) -> bool:
         """Ignore the body of a request that is refused. Returns whether all of it has arrived."""
@@ -386,6 +406,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._is_last or is_unread or request is None or request.wants_close or self._front.gateway.draining
         )
         self._is_unread = is_unread
+        if self._shared_headers:
+            response.headers += self._shared_headers
+            self._shared_headers = ()
         head = response.head(close=self._is_last)
         body = b"" if request is not None and request.method == "HEAD" else response.body
         self._reservation = request.reservation if request is not None else None
@@ -438,7 +461,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _upgrade(self, request: Request) -> None:
         try:
-            accepted = upgrade.judge(self._front.gateway, request, self._seat)
+            accepted = upgrade.judge(self._front.gateway, self._front.origins, request, self._seat)
         except HttpError as error:
             self._answer(error.answer(), is_unread=True)
             return

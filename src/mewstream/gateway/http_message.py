@@ -23,6 +23,8 @@ MAX_QUERY_FIELDS = 32
 
 _ABSOLUTE_FORM = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+#: Statuses whose answers have neither a body nor a length (RFC 9110, 8.6).
+_WITHOUT_BODY = frozenset({204, 304})
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
@@ -53,7 +55,9 @@ class BadRequest(HttpError):
 class Request:
     """One request. ``path`` is split at its slashes and then decoded, so that a segment may hold any character."""
 
-    __slots__ = ("_fields", "body", "caller", "is_http_1_1", "method", "params", "path", "query", "reservation")
+    __slots__ = (
+        *("_fields", "address", "body", "caller", "is_http_1_1", "method", "params", "path", "query", "reservation"),
+    )
 
     def __init__(
         self, method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]], *, is_http_1_1: bool = True
@@ -67,6 +71,8 @@ class Request:
             self._fields.setdefault(name.lower(), []).append(value)
         self.params: dict[str, str] = {}
         """The values of the variable segments of the route."""
+        self.address = ""
+        """Where it comes from, for the log."""
         self.body = b""
         self.caller: Any = None
         """The authenticated caller, if the route has authenticated it before the body was read."""
@@ -160,9 +166,11 @@ class Response:
 
     def head(self, *, close: bool) -> bytes:
         lines = [
-            b"HTTP/1.1 %d %b\r\nDate: %b\r\nContent-Length: %d\r\n"
-            % (self.status, _REASONS.get(self.status, b""), _date(int(time.time())), len(self.body))
+            b"HTTP/1.1 %d %b\r\nDate: %b\r\nX-Content-Type-Options: nosniff\r\n"
+            % (self.status, _REASONS.get(self.status, b""), _date(int(time.time())))
         ]
+        if self.status not in _WITHOUT_BODY:
+            lines.append(b"Content-Length: %d\r\n" % len(self.body))
         if self.body:
             lines.append(b"Content-Type: %b\r\n" % self.content_type.encode("ascii"))
         lines += [b"%b: %b\r\n" % (name.encode("ascii"), value.encode("ascii")) for name, value in self.headers]

@@ -27,22 +27,23 @@ class Routes:
     def __init__(self, *routes: Route) -> None:
         self._routes = [(tuple(route.path.split("/")[1:]), route) for route in routes]
 
+    def methods(self, path: tuple[str, ...]) -> list[str]:
+        """The methods of a path. GET stands for HEAD too. Empty if there is no such path."""
+        found = [route.method for segments, route in self._routes if _match(segments, path) is not None]
+        return [each for method in found for each in (("GET", "HEAD") if method == "GET" else (method,))]
+
     def find(self, request: Request) -> Route:
         """Return the route of a request, and fill in the request's ``params``. HEAD is routed as GET.
 
         Raises :class:`HttpError` with 404 or 405 if there is none."""
         method = "GET" if request.method == "HEAD" else request.method
-        allowed: list[str] = []
         for segments, route in self._routes:
             params = _match(segments, request.path)
-            if params is None:
-                continue
-            if route.method == method:
+            if params is not None and route.method == method:
                 request.params = params
                 return route
-            allowed += ["GET", "HEAD"] if route.method == "GET" else [route.method]
         hint = "see docs/protocol.md for the routes"
-        if allowed:
+        if allowed := self.methods(request.path):
             raise HttpError(405, ValidationFailed(f"Method Not Allowed: {hint}"), Allow=", ".join(allowed))
         raise HttpError(404, ValidationFailed(f"Not Found: {hint}"))
 

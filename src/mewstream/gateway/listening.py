@@ -12,6 +12,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
+from ipaddress import ip_address
 from typing import Any
 
 from mewstream.gateway.connections import RETRY_AFTER, Connections, Seat
@@ -46,6 +47,8 @@ class Listening:
         self._is_complaining = False
         host, self.port = sockets[0].getsockname()[:2]
         self.host = f"[{host}]" if ":" in host else host
+        self.is_local = all(ip_address(each.getsockname()[0]).is_loopback for each in sockets)
+        """Only programs on this machine can connect."""
 
     def start(
         self,

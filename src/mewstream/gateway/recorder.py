@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from mewstream.gateway.metrics import Metrics
 from mewstream.journal.errors import JournalDisplaced
-from mewstream.journal.interface import Entry, Journal, States, Writer
+from mewstream.journal.interface import Entry, Journal, States, Usage, Writer
 from mewstream.journal.settings import JournalSettings
 from mewstream.protocol.records import FrameBlock, Record
 
@@ -57,6 +57,10 @@ class Recorder:
     def seq_before(self, space: str, micros: int) -> int:
         """Return the last position before a time. A thread may call this."""
         return 0
+
+    def usage(self) -> Usage | None:
+        """Return the size of the journal, or None if there is none or it is not known. A thread may call this."""
+        return None
 
     def on_recovery(self, action: Callable[[], None]) -> None:
         """Call ``action`` each time that recording works again after it has failed."""
@@ -149,6 +153,9 @@ class JournalRecorder(Recorder):
 
     def seq_before(self, space: str, micros: int) -> int:
         return self._journal.reader.seq_before(space, micros)
+
+    def usage(self) -> Usage | None:
+        return self._journal.usage()
 
     def on_recovery(self, action: Callable[[], None]) -> None:
         self._recovery_actions.append(action)

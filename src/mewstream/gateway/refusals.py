@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from mewstream.gateway.broadcast import Broadcast
@@ -22,6 +23,9 @@ from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import Refused
 from mewstream.protocol.render import render
 from mewstream.protocol.state import SpaceState
+
+#: How many refusals are kept for those who watch the space.
+RECENT = 500
 
 
 def cannot_record() -> JournalUnavailable:
@@ -48,6 +52,8 @@ class Refusals:
         self._invitations = invitations
         self._metrics = metrics
         self.floods = RefusalFloods(loop, record)
+        self.recent: deque[Refused] = deque(maxlen=RECENT)
+        """The newest that were recorded, one by one or as a sum."""
         self._numbers = itertools.count(1)
 
     def settle(self, decision: Decision) -> Decision:

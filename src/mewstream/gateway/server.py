@@ -16,10 +16,14 @@ from collections.abc import Callable
 
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.connections import Connections, connection_limits, raise_descriptor_limit
+from mewstream.gateway.console_files import ConsoleFiles
 from mewstream.gateway.gateway import Gateway
 from mewstream.gateway.http import HttpApi
 from mewstream.gateway.http_connection import Front
+from mewstream.gateway.http_routes import Routes
 from mewstream.gateway.listening import listen
+from mewstream.gateway.operator_api import OperatorApi
+from mewstream.gateway.origins import Origins
 from mewstream.gateway.proxies import Proxies
 from mewstream.gateway.unsent_answers import UnsentAnswers
 from mewstream.protocol.errors import ConfigError
@@ -40,7 +44,8 @@ async def serve(
     announce: Callable[[str], None],
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP (or ``stop``), then drain. ``announce`` gets the ready line."""
+    """Serve until SIGTERM, SIGINT or SIGHUP (or ``stop``), then drain. ``announce`` gets the ready line, and one with
+    the address of the console if it is served."""
     tls = _tls(config)
     loop = asyncio.get_running_loop()
     scheme = "https" if tls else "http"
@@ -65,7 +70,10 @@ async def serve(
         proxies=Proxies(config.trusted_proxies),
     )
     unsent = UnsentAnswers(config.unsent_http_bytes)
-    front = Front(gateway, HttpApi(gateway, unsent).routes, unsent)
+    origins = Origins(config, is_local=listening.is_local)
+    console = ConsoleFiles(config.console, origins, is_local=listening.is_local)
+    routes = Routes(*HttpApi(gateway, unsent).routes, *OperatorApi(gateway).routes, *console.routes)
+    front = Front(gateway, routes, unsent, origins)
     gateway.metrics.watch_http(connections=lambda: len(front.open), unsent=lambda: unsent.size)
     listening.start(connections, front.connection, tls=tls, handshake_timeout=config.head_timeout, spawn=gateway.spawn)
     for name in config.unused:
@@ -73,6 +81,8 @@ async def serve(
     gc.freeze()  # what exists now stays, and need not be scanned again
     gc.set_threshold(*GC_THRESHOLDS)
     announce(f"mewstream listening on {scheme}://{host}:{port}")
+    if console.routes:
+        announce(f"the console is at {scheme}://{_reachable(host)}:{port}/")
     try:
         await stop.wait()
         log.info("draining: telling %d connections to reconnect", len(gateway.peers))

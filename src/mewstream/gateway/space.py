@@ -206,6 +206,8 @@ class Space:
                 self.broadcast.data(record)
                 continue
             self.metrics.record(record)
+            if isinstance(record, Refused):
+                self.refusals.recent.append(record)
             if self._logs.enabled:
                 self._logs.recorded(record, "http" if self._by_http else "websocket", self.state)
             self.broadcast.record(record)

@@ -23,7 +23,10 @@ from mewstream.gateway.gateway import Gateway
 from mewstream.gateway.http_message import HttpError, Request
 from mewstream.gateway.identity import token_from_headers
 from mewstream.gateway.inbound import FEW_BYTES, MANY_BYTES, Turns
+from mewstream.gateway.joining import JoinRefused
+from mewstream.gateway.origins import REFUSED, Origins
 from mewstream.gateway.websocket import WebSocketMember
+from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import InvalidRequest, LimitExceeded, Unauthorized, ValidationFailed
 
 #: The initial read buffer of picows, which grows if needed. Thousands of idle connections stay small.
@@ -60,24 +63,35 @@ def is_wanted(request: Request) -> bool:
     return b"websocket" in request.tokens(b"upgrade")
 
 
-def judge(gateway: Gateway, request: Request, seat: Seat) -> Accepted:
+def judge(gateway: Gateway, origins: Origins, request: Request, seat: Seat) -> Accepted:
     """Check the handshake, the origin and the subprotocol. The participant is identified by its join.
 
-    Raises :class:`HttpError`."""
+    A script cannot see why its browser was refused a connection. So a page is refused after the upgrade, by a close
+    with a reason; anybody else is refused at once. Raises :class:`HttpError`."""
     key = _key_of(request)
-    origin = request.values(b"origin")
-    if origin and not gateway.is_allowed_origin(_text(origin[0]), _text(request.values(b"host")[0])):
-        raise HttpError(403, Unauthorized("this origin may not connect: see gateway.allowed_origins"))
     if gateway.draining:
         raise HttpError(503, InvalidRequest("the gateway is draining: reconnect to another or later"))
-    presented = token_from_headers(request.credentials())
-    if presented.problem is not None:
-        raise HttpError(401, Unauthorized(presented.problem))
     if not seat.claim(request.values(b"x-forwarded-for")):
         text = "there are too many connections from your address: close some, or try again later"
         raise HttpError(503, LimitExceeded(text, limit="connections_per_address", retry_after=RETRY_AFTER))
+    presented = token_from_headers(request.credentials())
+    origin = request.values(b"origin")
+    refusal = None
+    if not origins.allows(request, is_proxied=seat.is_proxied):
+        gateway.refused_visitors.page(origin[0].decode("latin-1"), seat.address)
+        refusal = JoinRefused(Unauthorized(REFUSED), CloseReason.ORIGIN_REFUSED)
+    elif presented.problem is not None:
+        gateway.refused_visitors.token(seat.address, space=None, participant=None)
+        if not origin:
+            raise HttpError(401, Unauthorized(presented.problem))
+        refusal = JoinRefused(Unauthorized(presented.problem), CloseReason.BAD_TOKEN)
     listener = WebSocketMember(
-        gateway, space=request.query.get("space"), token=presented.token, join_follows=presented.join_follows
+        gateway,
+        space=request.query.get("space"),
+        token=presented.token,
+        join_follows=presented.join_follows,
+        address=seat.address,
+        refusal=refusal,
     )
     return Accepted(listener, key, presented.echo_subprotocol)
 
@@ -104,10 +118,6 @@ def _key_of(request: Request) -> bytes:
     if not good:
         raise HttpError(400, ValidationFailed("the Sec-WebSocket-Key is missing, or not 16 bytes in base64"))
     return keys[0]
-
-
-def _text(value: bytes) -> str:
-    return value.decode("latin-1")
 
 
 #: The buffer for what a peer sends after it was refused.

@@ -71,13 +71,25 @@ class WebSocketMember(WSListener):
     push: Callable[[bytes, Sequence[Parcel]], None]
     """The method of ``outbound``, which saves a call for every delivery."""
 
-    def __init__(self, gateway: Gateway, *, space: str | None, token: str | None, join_follows: bool = False) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        space: str | None,
+        token: str | None,
+        join_follows: bool = False,
+        address: str = "",
+        refusal: JoinRefused | None = None,
+    ) -> None:
         self._gateway = gateway
         self._named_space = space
         """The space in the URL. A join message may name it instead."""
         self._token = token
         """The token from a header or a subprotocol. It is forgotten when the peer is identified."""
         self._join_follows = join_follows
+        self._address = address
+        self._refusal = refusal
+        """Why the peer is refused as soon as it is connected."""
         self.state = ConnectionState.NEW
         self.space: Space | None = None
         self.participant = ""
@@ -161,6 +173,9 @@ class WebSocketMember(WSListener):
         self.outbound.on_caught_up = self._caught_up
         self.reading = Reading(loop, transport.underlying_transport)
         self._gateway.connected(self)
+        if self._refusal is not None:
+            self._refuse_and_close(self._refusal.flaw, self._refusal.reason)
+            return
         self._join_timer = loop.call_later(self._gateway.config.join_timeout, self._join_timed_out)
         # A token in the header and a known space identify the peer already, unless it says that a join follows.
         is_known = self._named_space is not None or len(self._gateway.spaces) == 1
@@ -347,6 +362,9 @@ class WebSocketMember(WSListener):
             )
             space.check_joins(participant)
         except JoinRefused as refusal:
+            if refusal.reason is CloseReason.BAD_TOKEN:
+                name = self._named_space if request.space is None else request.space
+                self._gateway.log_wrong_token(name, request.participant, self._address)
             self._refuse_and_close(refusal.flaw, refusal.reason)
             return
         self._advance(ConnectionState.JOINING)

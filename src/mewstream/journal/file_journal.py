@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import shutil
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +15,7 @@ from mewstream.journal.erase import refuse_half_erased
 from mewstream.journal.errors import JournalDisplaced
 from mewstream.journal.file_writer import FileWriter, WriterHost
 from mewstream.journal.files import Files
-from mewstream.journal.interface import Listener, States
+from mewstream.journal.interface import Listener, States, Usage
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import partition_of
 from mewstream.journal.retention import plan_pruning
@@ -99,6 +101,13 @@ class FileJournal:
         if plan.segments:
             self.local.prune(plan)
             log.info("pruned %d segments, %d bytes", len(plan.segments), plan.bytes)
+
+    def usage(self) -> Usage | None:
+        """See :class:`~mewstream.journal.interface.Journal`."""
+        try:
+            return Usage(_size_below(self.local.root), shutil.disk_usage(self.local.root).free)
+        except OSError:
+            return None
 
     # -- failing and recovering -------------------------------------------------------------------
 
@@ -210,3 +219,12 @@ class FileJournal:
         self.snapshots.close()
         self._snapshot_thread.close()
         self._segment_thread.close()
+
+
+def _size_below(directory: Path) -> int:
+    """The bytes of all files below a directory. Files may come and go meanwhile."""
+    total = 0
+    for file in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += file.lstat().st_size
+    return total

@@ -31,6 +31,13 @@ class Entry(NamedTuple):
     """The bytes of its detail and its data."""
 
 
+class Usage(NamedTuple):
+    """How much room the journal takes, and how much is left for it."""
+
+    bytes: int
+    free_bytes: int
+
+
 class Writer(Protocol):
     """The writing end of one partition.
 
@@ -131,6 +138,9 @@ class Journal(Recovery, Protocol):
 
     def start(self, listener: Listener, states: States) -> None:
         """Begin to write. Call this after :meth:`recover`, and before the first record is appended."""
+
+    def usage(self) -> Usage | None:
+        """Return the size of the journal, or None if it cannot be found out. A thread may call this."""
 
     def close(self) -> None:
         """Commit everything that waits, save a snapshot of it, and let another gateway use the journal."""

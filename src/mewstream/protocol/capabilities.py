@@ -220,12 +220,13 @@ class Capabilities:
 EMPTY: Final = Capabilities(())
 """Allows nothing."""
 
-_PRIVILEGED: Final = Capabilities(["capability/*", "space/*", "system/*"])
+_PRIVILEGED: Final = Capabilities(["capability/*", "gateway/*", "space/*", "system/*"])
 
 
 def is_privileged(pattern: Mapping[str, Any] | str) -> bool:
-    """Whether a pattern may allow changing the rights of others: whether it can match a kind of ``capability/*``,
-    ``space/*`` or ``system/*``, as ``*``, ``s*`` and ``*/*`` do. True if that is too much to find out."""
+    """Whether a pattern may allow changing the rights of others, or looking beyond the space: whether it can match a
+    kind of ``capability/*``, ``gateway/*``, ``space/*`` or ``system/*``, as ``*``, ``s*`` and ``*/*`` do. True if that
+    is too much to find out."""
     compiled = _compile_one(pattern, "capability pattern", Budget(MAX_NODES))
     if compiled.denies:
         return False

@@ -62,6 +62,8 @@ READ_REVOKED = "stream/read-revoked"
 #: The capability to announce streams (seed 003) and the one to manage those of others (decision 1).
 STREAM_MANAGE = "stream/manage"
 SPACE_MANAGE_STREAMS = "space/manage-streams"
+#: The capability to see the figures of the whole gateway, and what was refused in the space.
+GATEWAY_OBSERVE = "gateway/observe"
 
 #: Projections of the writer and reader sets (decision 2); never a source of rights.
 WRITE_PROJECTION = "stream/write:"

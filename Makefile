@@ -5,13 +5,15 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help test test-long ts console check docs demo serve clean bench bench-journal bench-startup bench-history bench-sdk bench-pipeline bench-against
+.PHONY: help test test-long newest wheel ts console check docs demo serve clean bench bench-journal bench-startup bench-history bench-sdk bench-pipeline bench-against
 
 help:
 	@echo "make test       set up .venv, check the code and run all tests"
 	@echo "make serve      set up .venv and serve the example space on http://127.0.0.1:8080, its journal in ./data"
 	@echo "make demo       play a session through a real gateway, run the pipeline over it, and write demo/report.html"
 	@echo "make test-long  the long profiles: property tests and soak runs"
+	@echo "make newest     the tests with the newest versions of all dependencies"
+	@echo "make wheel      build the wheel into dist/"
 	@echo "make ts         build and test the TypeScript client (needs Node 20, npm and Chromium)"
 	@echo "make console    build the console, into the Python package (needs Node 20 and npm)"
 	@echo "make docs       write the generated documents again"
@@ -21,7 +23,7 @@ help:
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "mewstream needs Python 3.11 or newer, found %d.%d: run make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,all]'
 	@touch $@
 
 check: $(STAMP)
@@ -40,6 +42,18 @@ test: check
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long
+
+# What somebody gets who installs today, without constraints.txt: a release of a dependency may break something.
+NEWEST := .venv-newest
+newest:
+	$(PYTHON) -m venv --clear $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,all]'
+	@echo "versions that differ from constraints.txt:"
+	@$(NEWEST)/bin/python -m pip freeze --exclude-editable | grep --invert-match --ignore-case --fixed-strings --line-regexp --file=constraints.txt || echo none
+	$(NEWEST)/bin/python -m pytest -p no:cacheprovider -m "not long"
+
+wheel: $(STAMP)
+	$(BIN)/python -m hatchling build -t wheel -d dist
 
 # The lock file fixes the version of the compiler, which is the only thing that is installed.
 ts: $(STAMP)
@@ -86,5 +100,5 @@ serve: $(STAMP)
 
 clean:
 	rm -rf clients/typescript/node_modules clients/typescript/dist console/node_modules
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(NEWEST) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

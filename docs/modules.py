@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "mewstream"
 LAYERS = {
     "protocol": "pure: no I/O, no asyncio",
     "io": "what several layers ask of the operating system and the event loop",
+    "settings": "where programs find their settings",
     "journal": "the durable log",
     "gateway": "the server",
     "client": "the SDK",

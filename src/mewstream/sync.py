@@ -560,11 +560,12 @@ class Space:
 
 
 def connect(
-    url: str = "ws://127.0.0.1:8080",
+    url: str | None = None,
     *,
     space: str | None = None,
     participant: str | None = None,
     token: Token | None = None,
+    profile: str | None = None,
     reconnect: Backoff | bool = True,
     ssl: ssl_module.SSLContext | None = None,
     connect_timeout: float = 10.0,
@@ -577,6 +578,7 @@ def connect(
         space=space,
         participant=participant,
         token=token,
+        profile=profile,
         reconnect=reconnect,
         ssl=ssl,
         connect_timeout=connect_timeout,

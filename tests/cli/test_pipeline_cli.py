@@ -283,9 +283,9 @@ def test_a_report_of_a_part(made: Made, tmp_path: Path) -> None:
 def test_what_takes_long_says_so_on_a_terminal() -> None:
     code = """
 import time
-from mewstream.cli import warehouses
-warehouses._PATIENCE = 0.1
-with warehouses.working("counting sheep"):
+from mewstream.cli import status_line
+status_line._PATIENCE = 0.1
+with status_line.working("counting sheep"):
     time.sleep(1.5)
 """
     here, there = pty.openpty()

@@ -16,10 +16,10 @@ from mewstream.gateway.identity import (
     Presented,
     TokenBook,
     digest,
-    new_token,
     token_from_headers,
 )
 from mewstream.protocol.errors import ConfigError
+from mewstream.settings.tokens import new_token
 
 SECRET = "s3cret-of-alice"
 

@@ -25,6 +25,7 @@ from mewstream.bench.target import Remote, Spawned, Target, our_gateway
 from mewstream.bench.workers import end_on_sigterm
 from mewstream.cli.output import complain, print_json, print_table, quietly
 from mewstream.cli.values import size_in_bytes, time_span
+from mewstream.extras import require
 
 REFUSED, NO_CONNECTION = 1, 3
 _ROUNDS_OF_A_COMPARISON = 5
@@ -121,6 +122,7 @@ def _targets(options: dict[str, Any]) -> list[Target]:
     if options["url"]:
         targets.append(Remote(options["url"], _roster_of(options["configs"], options), pid=options["pid"]))
     elif options["spawn"]:
+        require("gateway")
         targets.append(our_gateway(durability=options["durability"], journal=not options["no_journal"]))
     else:
         targets.append(Spawned(_name(options["spawn_command"]), options["spawn_command"]))

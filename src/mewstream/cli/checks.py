@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from mewstream.cli.installing import how_to_install
+from mewstream.extras import EXTRAS, how_to_install
 
 Level = Literal["ok", "warn", "missing"]
 
@@ -63,28 +63,31 @@ def _python() -> Finding:
 
 
 def _packages() -> Iterator[Finding]:
-    """Return whether the required packages are installed and can be imported."""
+    """Return whether the packages that a gateway needs are installed and can be imported."""
     try:
         required = metadata.requires("mewstream") or []
     except metadata.PackageNotFoundError:
         yield Finding("mewstream", "missing", "not installed", how_to_install())
         return
     yield Finding("mewstream", "ok", metadata.version("mewstream"))
-    good = []
-    for requirement in required:
-        if "extra ==" in requirement:
-            continue
-        match = re.match(r"[\w.-]+", requirement)
-        assert match is not None
-        name = match[0]
+    names = [match[0] for each in required if "extra ==" not in each and (match := re.match(r"[\w.-]+", each))]
+    good, absent = [], []
+    for name in (*names, *EXTRAS["gateway"].values(), "uvloop"):
         try:
-            importlib.import_module(_MODULES.get(name.lower(), name.replace("-", "_")))
             good.append(f"{name} {metadata.version(name)}")
+            importlib.import_module(_MODULES.get(name.lower(), name.replace("-", "_")))
+        except metadata.PackageNotFoundError:
+            absent.append(name)
         except Exception as error:
             # A broken package may raise any exception.
-            remedy = f"run: {sys.executable} -m pip install --force-reinstall '{requirement}'"
-            yield Finding(name, "missing", f"cannot be imported ({error})", remedy)
+            remedy = f"run: {sys.executable} -m pip install --force-reinstall '{name}'"
+            yield Finding(good.pop(), "missing", f"cannot be imported ({error})", remedy)
     yield Finding("packages", "ok" if good else "missing", ", ".join(good) or "none")
+    remedy = f"to run a gateway, {how_to_install('gateway')}"
+    if lacking := [name for name in absent if name != "uvloop"]:
+        yield Finding("gateway", "missing", f"not installed: {', '.join(lacking)}", remedy)
+    elif absent:
+        yield Finding("uvloop", "warn", "not installed, so the gateway is slower", remedy)
 
 
 def _port(host: str, port: int) -> Finding:
@@ -113,9 +116,7 @@ def _taken_port(host: str, port: int) -> Finding:
 
     address = f"[{host}]" if ":" in host else host
     try:
-        health = asyncio.run(
-            asyncio.wait_for(http_api.health(Identity(f"ws://{address}:{port}", None, None, None)), timeout=5)
-        )
+        health = asyncio.run(asyncio.wait_for(http_api.health(Identity(f"ws://{address}:{port}")), timeout=5))
     except (MewError, TimeoutError):
         health = {}
     if "features" in health:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from mewstream.cli.journal import confirm_erasing, erasing
 from mewstream.cli.output import print_table, quietly
-from mewstream.cli.warehouses import require_query, working
+from mewstream.cli.status_line import working
+from mewstream.extras import require
 from mewstream.pipeline.errors import PipelineError
 
 
@@ -41,7 +41,8 @@ def erase(space: str, data: Path | None, warehouse: str, yes: bool) -> None:
       mewstream erase --space demo --data ./data --warehouse ./warehouse
       mewstream erase --space demo --data ./data --warehouse s3://bucket/warehouse --yes
     """
-    require_query()
+    require("query")
+    from mewstream.cli.journal_erasing import confirm_erasing, erasing
     from mewstream.pipeline import erasing as in_tables
     from mewstream.pipeline.committing import Tables
     from mewstream.pipeline.storage import locked, store_at

@@ -6,19 +6,15 @@ program that runs under the same name.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
-import yarl
 
+from mewstream.cli.http_request import TIMEOUT_SECONDS, RequestFailed, request
 from mewstream.cli.identity import Identity
 from mewstream.client.errors import ConnectError, refusal
-
-TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 
 
 async def health(identity: Identity) -> dict[str, Any]:
@@ -76,28 +72,19 @@ async def _request(
     with_token: bool = True,
     after: str | None = None,
 ) -> dict[str, Any]:
-    url = yarl.URL(identity.http_url + path, encoded=True)  # otherwise a percent-encoded slash would be decoded
+    url = identity.http_url + path
+    if query := {name: value for name, value in (("space", identity.space), ("after", after)) if value}:
+        url += f"?{urlencode(query)}"
     headers = {"Authorization": f"Bearer {identity.token}"} if with_token else {}
     try:
-        async with (
-            aiohttp.ClientSession(timeout=TIMEOUT) as session,
-            session.request(
-                method,
-                url,
-                params={name: value for name, value in (("space", identity.space), ("after", after)) if value},
-                headers=headers,
-                data=msgspec.json.encode(body) if body is not None else None,
-                allow_redirects=False,
-            ) as response,
-        ):
-            status, content = response.status, await response.read()
+        content = msgspec.json.encode(body) if body is not None else b""
+        status, content = await request(method, url, headers=headers, body=content)
     except TimeoutError:
-        raise ConnectError(f"{url} did not answer within {TIMEOUT.total:g} seconds") from None
-    except aiohttp.ClientConnectorError as error:
-        reason = os.strerror(error.os_error.errno) if error.os_error.errno else str(error.os_error)
-        raise ConnectError(f"cannot connect to {identity.url}: {reason}. Is the gateway running there?") from None
-    except (aiohttp.ClientError, OSError) as error:
-        raise ConnectError(f"the connection to {identity.url} failed: {error}") from None
+        raise ConnectError(f"{url} did not answer within {TIMEOUT_SECONDS:g} seconds") from None
+    except RequestFailed as error:
+        if error.is_connected:
+            raise ConnectError(f"the connection to {identity.url} failed: {error}") from None
+        raise ConnectError(f"cannot connect to {identity.url}: {error}. Is the gateway running there?") from None
     try:
         answer = msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,10 +1,11 @@
-"""The participant that a command acts as, and the options ``--url``, ``--space``, ``--as`` and ``--token-file``."""
+"""The participant that a command acts as, and the options ``--url``, ``--space``, ``--as``, ``--profile`` and
+``--token-file``."""
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -12,30 +13,56 @@ import click
 
 from mewstream.cli.name_suggestions import suggest_own_names
 from mewstream.protocol.errors import ConfigError
+from mewstream.settings.space_file import DEFAULT_URL
 
 if TYPE_CHECKING:
     from mewstream.client import Backoff, Connecting
+    from mewstream.settings.connection import ConnectionSettings
 
-DEFAULT_URL = "ws://127.0.0.1:8080"
 
-
-@dataclass(frozen=True)
 class Identity:
-    """A participant of a space, as given by the command line and the environment."""
+    """A participant of a space, as the command line gives it. What it does not give is found when it is needed, as
+    :mod:`mewstream.settings.connection` describes."""
 
-    url: str
-    space: str | None
-    participant: str | None
-    token_file: str | None
+    def __init__(
+        self,
+        url: str | None = None,
+        space: str | None = None,
+        participant: str | None = None,
+        *,
+        profile: str | None = None,
+        token_file: str | None = None,
+    ) -> None:
+        self._url, self._space, self._participant, self._profile = url, space, participant, profile
+        self._token_file = token_file
+
+    @functools.cached_property
+    def _settings(self) -> ConnectionSettings:
+        from mewstream.settings.connection import find_connection
+
+        return find_connection(url=self._url, space=self._space, participant=self._participant, profile=self._profile)
+
+    @property
+    def url(self) -> str:
+        return self._settings.url
+
+    @property
+    def space(self) -> str | None:
+        return self._settings.space
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known who we are."""
+        return self._settings.participant is not None
 
     @property
     def id(self) -> str:
         """The id of the participant. Raises ConfigError if none was given."""
-        if self.participant:
-            return self.participant
-        from mewstream.cli.token_lookup import known_participants
+        if self._settings.participant:
+            return self._settings.participant
+        from mewstream.settings.tokens import known_participants
 
-        known = known_participants()
+        known = known_participants(os.environ)
         hint = f": there are tokens of {', '.join(known)} here" if known else ""
         raise ConfigError(f"who are you? Give --as NAME, or set MEW_PARTICIPANT{hint}")
 
@@ -50,11 +77,20 @@ class Identity:
 
     @functools.cached_property
     def token(self) -> str:
-        """The token, found as :func:`mewstream.cli.token_lookup.find_token` describes."""
+        """The token: that of ``--token-file``, or else the one that is found. Raises ConfigError if there is none."""
         # Cached, because a token from stdin can be read only once.
-        from mewstream.cli.token_lookup import find_token
+        from mewstream.settings.tokens import read_token, token_file, token_variable
 
-        return find_token(self.id, space=self.space, token_file=self.token_file)
+        if self._token_file is not None:
+            return read_token(self._token_file)
+        if (found := self._settings.token()) is not None:
+            return found
+        from pathlib import Path
+
+        raise ConfigError(
+            f"there is no token of {self.id!r}: give --token-file FILE, set {token_variable(self.id)} or MEW_TOKEN, "
+            f"or put it into {token_file(Path(), self.id) or 'a file'}"
+        )
 
     def connect(self, *, reconnect: Backoff | bool = True) -> Connecting:
         """Join the space by WebSocket. This replaces any other connection of the same participant."""
@@ -65,7 +101,10 @@ class Identity:
 
 _OPTIONS = [
     click.option(
-        "--url", envvar="MEW_URL", default=DEFAULT_URL, show_default=True, show_envvar=True, help="The gateway."
+        "--url",
+        envvar="MEW_URL",
+        show_envvar=True,
+        help=f"The gateway.  [default: {DEFAULT_URL}, or the one of ./space.yaml]",
     ),
     click.option(
         "--space", "-s", envvar="MEW_SPACE", show_envvar=True, help="The space; not needed where there is only one."
@@ -81,23 +120,35 @@ _OPTIONS = [
         help="Who you are.",
     ),
     click.option(
+        "--profile",
+        metavar="NAME",
+        envvar="MEW_PROFILE",
+        show_envvar=True,
+        help="A section of ~/.config/mewstream/profiles.toml, which has what is not given.",
+    ),
+    click.option(
         "--token-file",
         metavar="FILE",
         type=click.Path(dir_okay=False, allow_dash=True),
-        help="A file with your token; - is stdin.  [default: MEW_TOKEN_<PARTICIPANT> or MEW_TOKEN, "
-        ".mew/tokens/<PARTICIPANT>.token, ./space.yaml]",
+        help="A file with your token; - is stdin.  [default: MEW_TOKEN_<PARTICIPANT> or MEW_TOKEN, that of the "
+        "profile, .mew/tokens/<PARTICIPANT>.token, ./space.yaml]",
     ),
 ]
 
 
 def participant_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --url, --space, --as and --token-file to a command, which gets them as the argument ``identity``."""
+    """Add the options that say who acts where to a command, which gets them as the argument ``identity``."""
 
     @functools.wraps(command)
     def run_command(
-        url: str, space: str | None, participant: str | None, token_file: str | None, **others: Any
+        url: str | None,
+        space: str | None,
+        participant: str | None,
+        profile: str | None,
+        token_file: str | None,
+        **others: Any,
     ) -> None:
-        command(identity=Identity(url, space, participant, token_file), **others)
+        command(identity=Identity(url, space, participant, profile=profile, token_file=token_file), **others)
 
     decorated: Callable[..., None] = run_command
     for option in reversed(_OPTIONS):

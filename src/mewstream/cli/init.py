@@ -10,10 +10,10 @@ import click
 
 from mewstream.cli.output import quietly
 from mewstream.cli.secret_files import secret_file
-from mewstream.cli.token_lookup import SPACE_FILE_VARIABLE
-from mewstream.gateway.identity import new_token
 from mewstream.protocol.errors import ConfigError
 from mewstream.protocol.identifiers import flaw_in_id, flaw_in_participant_id
+from mewstream.settings.space_file import SPACE_FILE_VARIABLE
+from mewstream.settings.tokens import new_token
 
 DEFAULT_PARTICIPANTS = ("server", "alice", "bob")
 _MAX_ID_BYTES = 128

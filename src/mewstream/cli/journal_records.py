@@ -9,17 +9,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 import msgspec
 
-from mewstream.cli.journal_output import data_option, open_reader, record_names, report_unknown_names
+from mewstream.cli.journal_options import data_option, record_names
 from mewstream.cli.output import complain, printable, quietly
 from mewstream.cli.values import moment
+from mewstream.extras import require_journal
 from mewstream.io import atomic_file
 from mewstream.journal.errors import CorruptJournal, JournalError
-from mewstream.journal.export import Chosen, Scan, Selection, as_objects, history_lines, json_lines, write_parquet
+
+if TYPE_CHECKING:
+    from mewstream.journal.export import Chosen, Scan
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,7 +30,13 @@ POLL_SECONDS = 0.1
 _DATA_SHOWN = 120
 #: Fields of the detail that have their own column.
 _COLUMNS = frozenset({"record", "seq", "ts", "cause_seq", "stream_id", "digest"})
-_STYLES = {"refused": "red", "frames-dropped": "yellow", "frame": "dim", "erased": "dim red", "envelope": "default"}
+_STYLES: dict[str, dict[str, Any]] = {
+    "refused": {"fg": "red"},
+    "frames-dropped": {"fg": "yellow"},
+    "frame": {"dim": True},
+    "erased": {"fg": "red", "dim": True},
+    "envelope": {},
+}
 
 _FILTERS = [
     click.option("--space", "spaces", multiple=True, help="Only this space; its records come by seq."),
@@ -89,6 +98,10 @@ def cat(data: Path, limit: int | None, follow: bool, as_json: bool, with_readers
     """
     if with_readers and not as_json:
         raise click.UsageError("--readers needs --json")
+    require_journal()
+    from mewstream.cli.journal_reading import open_reader, report_unknown_names
+    from mewstream.journal.export import Scan, Selection, as_objects
+
     reader = open_reader(data)
     scan = Scan(reader, Selection(**filters))
     sets = reader.sets if with_readers else None
@@ -154,19 +167,16 @@ def _line_writer() -> Callable[[dict[str, Any]], None]:
         sys.stdout.reconfigure(errors="backslashreplace")  # for locales that cannot write every character
     if not sys.stdout.isatty():
         return lambda found: print("  ".join(_words(found)))  # noqa: T201
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(soft_wrap=True)
 
     def show(found: dict[str, Any]) -> None:
         ts, space, seq, record, *rest = _words(found)
-        style = _STYLES.get(found["record"], "green")
-        console.print(
-            Text("  ").join(
-                [Text(ts, "dim"), Text(space, "cyan"), Text(seq, "bold"), Text(record, style), Text("  ".join(rest))]
-            )
-        )
+        styled = [
+            click.style(ts, dim=True),
+            click.style(space, fg="cyan"),
+            click.style(seq, bold=True),
+            click.style(record, **_STYLES.get(found["record"], {"fg": "green"})),
+        ]
+        click.echo("  ".join([*styled, *rest]))
 
     return show
 
@@ -241,6 +251,10 @@ def export(data: Path, form: str, output: str, with_readers: bool, **filters: An
     """
     if with_readers and form != "jsonl":
         raise click.UsageError("--readers is for JSON lines: leave --format out")
+    require_journal()
+    from mewstream.cli.journal_reading import open_reader, report_unknown_names
+    from mewstream.journal.export import Scan, Selection, history_lines, json_lines, write_parquet
+
     reader = open_reader(data)
     scan = Scan(reader, Selection(**filters))
     if output == "-" and form == "parquet" and sys.stdout.isatty():

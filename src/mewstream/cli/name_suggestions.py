@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,11 @@ _TIMEOUT = 2.0
 
 def suggest_own_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The participants whose tokens are found here."""
-    from mewstream.cli.token_lookup import known_participants
     from mewstream.protocol.errors import MewError
+    from mewstream.settings.tokens import known_participants
 
     with contextlib.suppress(MewError, OSError):
-        return [CompletionItem(name) for name in known_participants() if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in known_participants(os.environ) if name.startswith(incomplete)]
     return []
 
 
@@ -54,14 +55,15 @@ def _fetch(
     context: click.Context, request: Callable[[Identity], Coroutine[Any, Any, list[dict[str, Any]]]]
 ) -> list[dict[str, Any]]:
     """Return the answer of the gateway that the typed options name; nothing if there is none in time."""
-    from mewstream.cli.identity import DEFAULT_URL, Identity
+    from mewstream.cli.identity import Identity
     from mewstream.protocol.errors import MewError
 
     given = context.params
     file = given.get("token_file")
     if file == "-":
         return []  # during completion, stdin belongs to the shell
-    identity = Identity(given.get("url") or DEFAULT_URL, given.get("space"), given.get("participant"), file)
+    named = {name: given.get(name) for name in ("url", "space", "participant", "profile")}
+    identity = Identity(**named, token_file=file)
     with contextlib.suppress(MewError, OSError):
         return asyncio.run(asyncio.wait_for(request(identity), _TIMEOUT))
     return []

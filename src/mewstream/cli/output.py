@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, error lines and progress bars."""
+"""What commands print: tables, JSON and error lines, and nothing when nobody reads it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import ParamSpec
 
 import click
@@ -63,7 +63,9 @@ def printable(text: str) -> str:
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table: with colours and lines on a terminal, otherwise as aligned plain text."""
     if sys.stdout.isatty():
-        _print_rich_table(title, columns, rows)
+        from mewstream.cli.tables import print_framed
+
+        print_framed(title, columns, rows)
         return
     texts = [[printable(str(cell)) if cell not in (None, "") else "-" for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
@@ -71,38 +73,3 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     for line in [list(columns), *texts]:
         click.echo("  " + "  ".join(map(str.ljust, line, widths)).rstrip())
     click.echo()
-
-
-def _print_rich_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold cyan")
-    for place, column in enumerate(columns):
-        numbers = bool(rows) and all(isinstance(row[place], int) or row[place] is None for row in rows)
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell(each)) for each in row))
-    Console().print(table)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) else printable(str(value))
-
-
-@contextlib.contextmanager
-def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal. ``total`` is in bytes; None if it is not known."""
-    if not sys.stderr.isatty():
-        yield lambda size: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda size: bar.advance(task, size)

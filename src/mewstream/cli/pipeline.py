@@ -12,8 +12,10 @@ import click
 
 from mewstream.cli.output import complain, print_table, quietly
 from mewstream.cli.pipeline_alerts import PipelineMetrics, address, told_by
-from mewstream.cli.spark import require_spark, session
+from mewstream.cli.spark import session, without_warnings
+from mewstream.cli.status_line import StatusLine, progress_bar
 from mewstream.cli.values import retention, size_in_bytes, time_span
+from mewstream.extras import require
 
 if TYPE_CHECKING:
     from mewstream.pipeline.runner import Plan, Progress, Result, Settings
@@ -114,7 +116,8 @@ def run(
       mewstream pipeline run --data ./data --warehouse ./warehouse --continuous --on-finding ./page-somebody
       mewstream pipeline run --data /shared/data --warehouse /shared/warehouse --master spark://host:7077
     """
-    require_spark()
+    require("query", "spark")
+    without_warnings()
     from mewstream.pipeline import runner
 
     settings = runner.Settings(
@@ -174,30 +177,21 @@ def _progress(plan: Plan, *, continuous: bool) -> Iterator[Callable[[Progress], 
     if not sys.stderr.isatty():
         yield lambda done: complain(_in_words(done))
         return
-    from rich import progress as rich_progress
-    from rich.console import Console
+    line, records, total = StatusLine(), 0, plan.records + plan.refreshed
+    line.show("starting Spark")
 
-    columns = (
-        rich_progress.SpinnerColumn(),
-        rich_progress.TextColumn("{task.description}"),
-        rich_progress.BarColumn(),
-        rich_progress.MofNCompleteColumn(),
-        rich_progress.TextColumn("{task.fields[speed]}"),
-        rich_progress.TimeElapsedColumn(),
-    )
-    total = plan.records + plan.refreshed
-    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting Spark", total=total, speed="")
+    def told(done: Progress) -> None:
+        nonlocal records, total
+        records += done.records
+        if continuous or done.lag:
+            total = records + done.lag  # more may have come since it was planned
+        speed = f"{done.records_per_second:,.0f} records/s, lag {done.lag:,}"
+        line.show(f"batch {done.batch}: {records:,} of {total:,}, {speed} {progress_bar(records, total)}")
 
-        def told(done: Progress) -> None:
-            bar.advance(task, done.records)
-            if continuous or done.lag:
-                # More may have come since it was planned.
-                bar.update(task, total=bar.tasks[0].completed + done.lag)
-            speed = f"{done.records_per_second:,.0f} records/s, lag {done.lag:,}"
-            bar.update(task, description=f"batch {done.batch}", speed=speed)
-
+    try:
         yield told
+    finally:
+        line.clear()
 
 
 def _in_words(done: Progress) -> str:

@@ -17,8 +17,9 @@ from mewstream.cli.daemon_thread import DaemonThread
 from mewstream.cli.frame_splitter import MAX_FRAME_BYTES, Cut, FrameSplitter, frames_of
 from mewstream.cli.identity import Identity, participant_options
 from mewstream.cli.name_suggestions import suggest_participants, suggest_streams
-from mewstream.cli.output import complain, print_json, printable, progress, quietly
+from mewstream.cli.output import complain, print_json, printable, quietly
 from mewstream.cli.runner import connection_reports, run
+from mewstream.cli.status_line import progress
 from mewstream.cli.values import size_in_bytes
 from mewstream.protocol.errors import MewError, StreamNotFound
 

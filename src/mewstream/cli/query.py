@@ -12,7 +12,9 @@ import click
 import msgspec
 
 from mewstream.cli.output import complain, print_table, quietly
-from mewstream.cli.warehouses import open_tables, require_query, warehouse_option, working
+from mewstream.cli.status_line import working
+from mewstream.cli.warehouses import open_tables, warehouse_option
+from mewstream.extras import require
 
 #: Numbers stay numbers, however long they are.
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -57,7 +59,7 @@ def query(warehouse: str, as_json: bool, limit: int, engine: str, sql: str | Non
       mewstream query --warehouse ./warehouse "SELECT code, sum(count) FROM refusals GROUP BY code"
       mewstream query --warehouse ./warehouse --json "SELECT * FROM handoffs" | jq .waited_ms
     """
-    require_query()
+    require("query", *(["spark"] if engine == "spark" else []))
     sql = (sys.stdin.read() if sql == "-" else sql or "").strip().rstrip(";")
     if not sql or sql.lower().split() == ["show", "tables"]:
         with open_tables(warehouse, "looking for tables") as database:

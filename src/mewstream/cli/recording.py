@@ -1,28 +1,22 @@
-"""Recorded streams, read from the journal of a gateway or from a JSON-lines export of it."""
+"""Recorded streams, and how they are read from a JSON-lines export of a journal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from mewstream.cli.output import printable
 from mewstream.journal.errors import JournalError
-from mewstream.journal.export import Scan, Selection
-from mewstream.journal.reader import JournalReader
-from mewstream.journal.schema import decode
 from mewstream.protocol import kinds
 from mewstream.protocol.frames import TEXT
-from mewstream.protocol.records import Frame, StreamOpened
+from mewstream.protocol.records import StreamOpened
 from mewstream.protocol.times import parse_rfc3339, rfc3339
 
-_ROWS_AT_A_TIME = 1024
-_KINDS_OF_RECORD = ("frame", "stream-opened")
+KINDS_OF_RECORD = ("frame", "stream-opened")
 _STREAMS_NAMED = 20
 
 
@@ -80,9 +74,6 @@ class Range:
             and (self.until is None or ts < self.until)
         )
 
-    def selection(self, **more: Any) -> Selection:
-        return Selection(from_seq=self.from_seq, to_seq=self.to_seq, since=self.since, until=self.until, **more)
-
 
 class Recording(Protocol):
     name: str
@@ -94,7 +85,7 @@ class Recording(Protocol):
         """Yield the frames of a stream in the order in which they were accepted."""
 
 
-class _Found:
+class Found:
     """Streams by space and id, in the order in which they are found."""
 
     def __init__(self) -> None:
@@ -115,57 +106,6 @@ class _Found:
         stream.frames += frames
         stream.chosen += chosen
         stream.chosen_bytes += chosen_bytes
-
-
-class JournalRecording:
-    """The journal in the data directory of a gateway, which may be running."""
-
-    def __init__(self, data: Path) -> None:
-        self._reader = JournalReader(data / "journal")
-        self._reader.identity()
-        self.name = str(data)
-
-    def streams(self, chosen: Range, space: str | None) -> list[RecordedStream]:
-        found = _Found()
-        in_range = chosen.selection()
-        spaces = (space,) if space is not None else ()
-        for scanned in Scan(self._reader, Selection(spaces=spaces, records=_KINDS_OF_RECORD)).read():
-            rows = scanned.rows
-            are_frames = pc.equal(rows.column("record"), "frame")
-            frames = rows.filter(are_frames)
-            if frames.num_rows:
-                self._add_frames(found, frames, in_range)
-            for entry in decode(rows.filter(pc.invert(are_frames))):
-                if isinstance(entry.record, StreamOpened):
-                    found[entry.space, entry.record.stream_id].opened = entry.record
-        return found.all()
-
-    def _add_frames(self, found: _Found, frames: pa.RecordBatch, in_range: Selection) -> None:
-        ts = frames.column("ts").cast(pa.int64())
-        chosen = in_range.mask(frames).cast(pa.int64())
-        bytes_ = pc.multiply(chosen, pc.binary_length(frames.column("data")).cast(pa.int64()))
-        names = {"space": frames.column("space"), "stream": frames.column("stream_id")}
-        table = pa.table({**names, "ts": ts, "chosen": chosen, "bytes": bytes_})
-        wanted = [("ts", "count"), ("ts", "min"), ("ts", "max"), ("chosen", "sum"), ("bytes", "sum")]
-        for each in table.group_by(["space", "stream"], use_threads=False).aggregate(wanted).to_pylist():
-            found.add(
-                (each["space"], each["stream"]),
-                frames=each["ts_count"],
-                chosen=each["chosen_sum"],
-                chosen_bytes=each["bytes_sum"],
-                first_ts=each["ts_min"],
-                last_ts=each["ts_max"],
-            )
-
-    def frames(self, stream: RecordedStream, chosen: Range) -> Iterator[RecordedFrame]:
-        selection = chosen.selection(spaces=(stream.space,), streams=(stream.id,), records=("frame",))
-        for scanned in Scan(self._reader, selection).read():
-            rows = scanned.rows
-            for start in range(0, rows.num_rows, _ROWS_AT_A_TIME):
-                for entry in decode(rows.slice(start, _ROWS_AT_A_TIME)):
-                    frame = entry.record
-                    if isinstance(frame, Frame):
-                        yield _recorded(frame.seq, frame.ts, frame.kind, frame.opcode, frame.data)
 
 
 class _Line(msgspec.Struct):
@@ -209,11 +149,11 @@ class ExportRecording:
                     raise JournalError(
                         f"{self.name}:{number}: {flaw}. Expected a line of `mewstream journal export --format jsonl`"
                     ) from None
-                if found.record in _KINDS_OF_RECORD and found.stream_id is not None:
+                if found.record in KINDS_OF_RECORD and found.stream_id is not None:
                     yield found, ts
 
     def streams(self, chosen: Range, space: str | None) -> list[RecordedStream]:
-        found = _Found()
+        found = Found()
         for line, ts in self._lines():
             if space is not None and line.space != space:
                 continue
@@ -233,7 +173,7 @@ class ExportRecording:
         for line, ts in self._lines():
             is_ours = line.record == "frame" and (line.space, line.stream_id) == (stream.space, stream.id)
             if is_ours and chosen.includes(line.seq, ts):
-                yield _recorded(line.seq, ts, line.kind, line.opcode, line.recorded)
+                yield recorded_frame(line.seq, ts, line.kind, line.opcode, line.recorded)
 
 
 class _Payload(msgspec.Struct):
@@ -248,7 +188,7 @@ class _Envelope(msgspec.Struct):
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
-def _recorded(seq: int, ts: int, kind: str, opcode: int, data: bytes) -> RecordedFrame:
+def recorded_frame(seq: int, ts: int, kind: str, opcode: int, data: bytes) -> RecordedFrame:
     try:
         if kind == kinds.STREAM_DATA:
             payload = _decode_envelope(data).payload

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from mewstream.cli.identity import Identity, participant_options
-from mewstream.cli.output import printable, progress, quietly
+from mewstream.cli.output import printable, quietly
 from mewstream.cli.runner import run
+from mewstream.cli.status_line import progress
 from mewstream.cli.values import moment
+from mewstream.extras import require_journal
 from mewstream.protocol.errors import StreamNotFound
 
 if TYPE_CHECKING:
@@ -89,14 +91,21 @@ def replay(
     """
     if (data is None) == (export is None):
         raise click.UsageError("say where the record is: --data DIRECTORY or --export FILE")
-    from mewstream.cli.recording import ExportRecording, JournalRecording, Range, find_stream
+    from mewstream.cli.recording import ExportRecording, Range, find_stream
 
-    recording: Recording = JournalRecording(data) if data is not None else ExportRecording(export or Path())
+    recording: Recording = _journal(data) if data is not None else ExportRecording(export or Path())
     chosen = Range(from_seq=from_seq, to_seq=to_seq, since=from_time, until=until)
     recorded = find_stream(recording, chosen, space=source_space, stream=stream)
     interruption = run(_replay(identity, recording, recorded, chosen, into=into, description=description, speed=speed))
     if interruption is not None:
         sys.exit(128 + interruption)
+
+
+def _journal(data: Path) -> Recording:
+    require_journal()
+    from mewstream.cli.journal_recording import JournalRecording
+
+    return JournalRecording(data)
 
 
 async def _replay(

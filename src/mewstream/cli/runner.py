@@ -19,9 +19,7 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on uvloop and return its result. SIGTERM cancels it, as Ctrl-C does, so that it can clean up."""
-    import uvloop
-
+    """Run a coroutine and return its result. SIGTERM cancels it, as Ctrl-C does, so that it can clean up."""
     terminated = False
 
     async def until_terminated() -> T:
@@ -37,8 +35,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return await main
 
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(until_terminated())
+        return asyncio.run(until_terminated())
     except asyncio.CancelledError:
         if terminated:
             sys.exit(128 + signal.SIGTERM)

@@ -6,16 +6,16 @@ import dataclasses
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from mewstream.cli.token_lookup import space_file
-from mewstream.gateway.config import load_config
-from mewstream.gateway.server import run
-from mewstream.journal.settings import Durability
+from mewstream.extras import require
 from mewstream.protocol.errors import ConfigError
+from mewstream.settings.space_file import space_file
+
+if TYPE_CHECKING:
+    from mewstream.journal.settings import Durability
 
 
 @click.command()
@@ -73,6 +73,12 @@ def serve(
       mewstream serve --config space.yaml --port 9000 --data ./data
       mewstream serve --config lobby.yaml --config arena.yaml --host 0.0.0.0
     """
+    require("gateway")
+    import msgspec
+
+    from mewstream.gateway.config import load_config
+    from mewstream.gateway.server import run
+
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = load_config(configs or (space_file({}),), environ=os.environ, cwd=Path.cwd())
     given: dict[str, Any] = {"host": host, "port": port, "data": data, "tls_cert": tls_cert, "tls_key": tls_key}

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from mewstream.cli.installing import how_to_install
+from mewstream.extras import require
 from mewstream.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 @contextlib.contextmanager
 def session(master: str | None = None, *, is_short: bool = True) -> Iterator[SparkSession]:
     """A session until the end of the block."""
-    require_spark()
+    require("query", "spark")
+    without_warnings()
     from mewstream.pipeline.session import spark_session
 
     with tempfile.TemporaryFile() as said:
@@ -48,15 +49,11 @@ def session(master: str | None = None, *, is_short: bool = True) -> Iterator[Spa
             spark.stop()
 
 
-def require_spark() -> None:
-    # What libraries say to programmers is nothing for those who type commands.
+def without_warnings() -> None:
+    """What libraries say to programmers is nothing for those who type commands."""
     warnings.simplefilter("ignore")
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        raise ConfigError(f"this command needs Spark, which is not installed: {how_to_install('spark')}") from None
 
 
 @contextlib.contextmanager

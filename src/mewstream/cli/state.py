@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mewstream.cli.journal_output import listed, open_reader, spaces_in
 from mewstream.cli.output import print_table, quietly
 from mewstream.cli.values import moment
+from mewstream.extras import require, require_journal
 from mewstream.protocol.times import rfc3339
-from mewstream.query.asof import NoSuchState, Point, state_in_journal, state_in_records, welcome
 
 if TYPE_CHECKING:
     from mewstream.protocol.state import SpaceState
 
 
-def point(context: click.Context, parameter: click.Parameter, value: str | None) -> Point:
-    """A seq, or a time."""
-    if value is None:
-        return Point()
-    if value.strip().isdecimal():
-        return Point(seq=int(value))
-    return Point(micros=moment(context, parameter, value))
+def seq_or_moment(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[int | None, int | None]:
+    """A seq, or a time in microseconds; neither where nothing is given."""
+    if value is not None and value.strip().isdecimal():
+        return int(value), None
+    return None, moment(context, parameter, value)
 
 
 @click.command()
@@ -38,7 +37,7 @@ def point(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option(
     "--at",
     metavar="SEQ|TIME",
-    callback=point,
+    callback=seq_or_moment,
     help="After the record of this seq, or after everything up to a time: RFC 3339, a day (UTC), 15m (ago), or now.  "
     "[default: the end of the log]",
 )
@@ -56,7 +55,12 @@ def point(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--json", "as_json", is_flag=True, help="The payload of the welcome, as JSON.")
 @quietly
 def state(
-    space: str | None, at: Point, data: Path | None, warehouse: str | None, participant: str | None, as_json: bool
+    space: str | None,
+    at: tuple[int | None, int | None],
+    data: Path | None,
+    warehouse: str | None,
+    participant: str | None,
+    as_json: bool,
 ) -> None:
     """Tell who was here, which streams were open, and who owned and could write them, at any point.
 
@@ -71,14 +75,23 @@ def state(
     if (data is None) == (warehouse is None):
         raise click.UsageError("say where to look: --data of a gateway, or --warehouse of a pipeline")
     if data is not None:
-        found = state_in_journal(data, space or _only(spaces_in(open_reader(data)), data), at)
+        require_journal()
+    else:
+        require("query")
+    from mewstream.query.asof import Point, state_in_journal, state_in_records, welcome
+
+    point = Point(*at)
+    if data is not None:
+        from mewstream.cli.journal_reading import open_reader, spaces_in
+
+        found = state_in_journal(data, space or _only(spaces_in(open_reader(data)), data), point)
     else:
         from mewstream.cli.warehouses import open_tables
 
         assert warehouse is not None
         with open_tables(warehouse, "folding the log") as database:
             spaces = [] if space else [row["space"] for row in database.rows("SELECT space FROM space_summary")]
-            found = state_in_records(database, space or _only(sorted(spaces), warehouse), at)
+            found = state_in_records(database, space or _only(sorted(spaces), warehouse), point)
     told = welcome(found, participant)
     if as_json:
         click.echo(msgspec.json.encode(told))
@@ -90,6 +103,9 @@ def _only(spaces: list[str], where: Path | str) -> str:
     """Return the space that is meant where none is named."""
     if len(spaces) == 1:
         return spaces[0]
+    from mewstream.cli.journal_reading import listed
+    from mewstream.query.asof import NoSuchState
+
     if not spaces:
         raise NoSuchState(f"nothing is recorded in {where} yet")
     raise click.UsageError(f"there are several spaces in {where}: say which by --space. There are {listed(spaces)}")

@@ -50,7 +50,7 @@ async def _fetch(identity: Identity) -> dict[str, Any]:
     from mewstream.cli import http_api
 
     found: dict[str, Any] = {"health": await http_api.health(identity)}
-    if identity.participant is not None:
+    if identity.is_known:
         found["participants"] = await http_api.participants(identity)
         found["streams"] = await http_api.streams(identity)
     return found

@@ -8,9 +8,9 @@ import click
 
 from mewstream.cli.output import printable, quietly
 from mewstream.cli.secret_files import secret_file
-from mewstream.gateway import identity
 from mewstream.protocol.errors import ConfigError
 from mewstream.protocol.identifiers import flaw_in_participant_id
+from mewstream.settings.tokens import new_token, token_file
 
 
 @click.group()
@@ -38,14 +38,14 @@ def new(name: str | None, force: bool) -> None:
       mewstream token new > /run/secrets/alice.token
     """
     if name is None:
-        click.echo(identity.new_token())
+        click.echo(new_token())
         return
     if flaw := flaw_in_participant_id(name, max_bytes=128):
         raise click.BadParameter(f"{name!r} {flaw}", param_hint="NAME")
-    file = identity.token_file(Path(), name)
+    file = token_file(Path(), name)
     assert file is not None, "no id of a participant leads out of the directory"
     if file.exists() and not force:
         raise ConfigError(f"{file} exists already: give --force to replace it")
     with secret_file(file, replace=force) as opened:
-        opened.write(f"{identity.new_token()}\n")
+        opened.write(f"{new_token()}\n")
     click.echo(f"the token of {printable(name)} is in {file}: restart the gateway if {printable(name)} is in its space")

@@ -37,7 +37,7 @@ class Joiner:
     url: str
     space: str | None
     participant: str | None
-    token: Token | None = field(repr=False)
+    token: Token | Callable[[], Awaitable[str | None]] | None = field(repr=False)
     ssl_context: ssl.SSLContext | None
     timeout: float
 

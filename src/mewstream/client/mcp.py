@@ -14,12 +14,13 @@ from mewstream.client import untrusted
 from mewstream.client.errors import McpError
 from mewstream.client.events import Requested
 from mewstream.client.messages import without_none
+from mewstream.client.schema_checks import checker_of
 from mewstream.protocol.errors import MewError
-from mewstream.protocol.formats import FormatChecker
 
 if TYPE_CHECKING:
     from mewstream.client.messages import Message
     from mewstream.client.space import Space
+    from mewstream.protocol.formats import FormatChecker
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
@@ -41,7 +42,8 @@ class _Tool(NamedTuple):
     handler: Handler
     schema: dict[str, Any]
     description: str | None
-    checker: FormatChecker
+    checker: FormatChecker | None
+    """None if any object will do."""
 
     def described(self) -> dict[str, Any]:
         return without_none(name=self.name, inputSchema=self.schema, description=self.description)
@@ -61,9 +63,8 @@ class Tools:
         if not callable(handler):
             raise TypeError(f"the handler of the tool {name} is of the type {type(handler).__name__}, not a function")
         doc = inspect.getdoc(handler) if inspect.isroutine(handler) else None
-        schema = schema or {"type": "object"}
-        checker = FormatChecker({"id": name, "schema": schema})
-        self._tools[name] = _Tool(name, handler, schema, description or doc or None, checker)
+        checker = checker_of({"id": name, "schema": schema}) if schema else None
+        self._tools[name] = _Tool(name, handler, schema or {"type": "object"}, description or doc or None, checker)
 
     def received(self, request: Requested) -> None:
         """Answer a request if it is for one of our tools. All others are left to the program, which gets the event."""
@@ -114,7 +115,7 @@ class Tools:
             raise McpError(f"there is no tool {params.get('name')!r}: there are {known}", code=METHOD_NOT_FOUND)
         arguments = params.get("arguments")
         arguments = {} if arguments is None else arguments
-        problems = tool.checker.problems(arguments)
+        problems = tool.checker.problems(arguments) if tool.checker else []
         if not problems and not isinstance(arguments, dict):
             problems = ["expected an object with the arguments by name"]
         if problems:

@@ -23,6 +23,7 @@ from mewstream.client.mcp import Handler, Tools, result_of
 from mewstream.client.messages import Message, without_none
 from mewstream.client.proposals import Proposal
 from mewstream.client.queue import BoundedQueue, FrameQueue, OnSlow
+from mewstream.client.schema_checks import require_schema_checks
 from mewstream.client.state import State
 from mewstream.client.stream import Stream
 from mewstream.client.subscription import Events, Subscription
@@ -159,7 +160,8 @@ class Space(AbstractAsyncContextManager["Space"]):
         sends that is not of its format. Any other field is kept with the stream and shown to everyone.
 
         Returns the :class:`Stream` when awaited, or with ``async with``, which closes it at the end if we still own
-        it. Raises :class:`CapabilityViolation`, :class:`TargetNotFound`, and what every request raises.
+        it. Raises :class:`CapabilityViolation`, :class:`TargetNotFound`, what every request raises, and
+        :class:`ConfigError` if ``validate`` needs the extra ``schemas``, which is not installed.
         """
         return self._opening(
             kinds.STREAM_REQUEST,
@@ -209,6 +211,8 @@ class Space(AbstractAsyncContextManager["Space"]):
         )
 
     def _opening(self, kind: str, validate: bool, *, enforce_formats: bool, **fields: Any) -> Opening:
+        if validate:
+            require_schema_checks()
         if (formats := fields.get("formats")) is not None:
             fields["formats"] = [each.as_dict() if isinstance(each, Format) else each for each in formats]
         payload = without_none(validate="enforce" if enforce_formats else None, **fields)
@@ -332,7 +336,7 @@ class Space(AbstractAsyncContextManager["Space"]):
     ) -> None:
         """Serve an MCP tool to the space. The handler is called with the arguments by name: an async function in a
         task, a plain one in a thread. Arguments that do not match ``schema`` never reach it. Raises TypeError if
-        the handler is no function."""
+        the handler is no function, and :class:`ConfigError` if a ``schema`` needs the extra ``schemas``."""
         self._tools.add(name, handler, schema, description)
 
     # -- proposals ----------------------------------------------------------------------------------

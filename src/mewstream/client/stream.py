@@ -12,6 +12,7 @@ from mewstream.client import messages, untrusted
 from mewstream.client.confirmations import Tally
 from mewstream.client.errors import FramesUnconfirmed
 from mewstream.client.format import Format, format_of
+from mewstream.client.schema_checks import checker_of
 from mewstream.client.subscription import Subscription
 from mewstream.protocol import frames, kinds
 from mewstream.protocol.errors import (
@@ -24,13 +25,13 @@ from mewstream.protocol.errors import (
     Unauthorized,
     UnauthorizedStreamWrite,
 )
-from mewstream.protocol.formats import FormatChecker
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from mewstream.client.queue import OnSlow
     from mewstream.client.space import Space
+    from mewstream.protocol.formats import FormatChecker
 
 #: Fields of a description that the gateway sets; all others came with the request.
 _GATEWAY_FIELDS = frozenset(
@@ -215,7 +216,7 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         if format not in known:
             raise FormatViolation(f"{format!r} is no format of {self.id}: it has {', '.join(known)}", stream_id=self.id)
         if format not in self._checkers:
-            self._checkers[format] = FormatChecker(known[format].as_dict())
+            self._checkers[format] = checker_of(known[format].as_dict())
         return format
 
     def _raise_problems(self, format: str, problems: list[str]) -> None:

@@ -7,22 +7,18 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.rule import Rule
-from rich.table import Table
-from rich.text import Text
 
-from mewstream.cli.output import printable
-from mewstream.cli.spark import require_spark, session
-from mewstream.cli.warehouses import require_query
+from mewstream.cli.output import print_table, printable
+from mewstream.cli.spark import session, without_warnings
+from mewstream.cli.status_line import working
 from mewstream.demo.gateway import SPACE, DemoGateway
 from mewstream.demo.play import perform
+from mewstream.extras import require
 from mewstream.pipeline.java import find_java
 from mewstream.protocol.errors import MewError
 
@@ -54,37 +50,37 @@ def demo(directory: Path) -> None:
       mewstream demo
       mewstream demo --dir /tmp/demo
     """
-    require_spark()
-    require_query()
+    require("gateway", "query", "spark")
+    without_warnings()
     find_java()
     began = time.monotonic()
-    console = Console(highlight=False)
     _make_room(directory)
-    with _part(console, "1. A session, through a real gateway"), DemoGateway(directory) as gateway:
-        asyncio.run(perform(gateway, _narrator(console)))
+    with _part("1. A session, through a real gateway"), DemoGateway(directory) as gateway:
+        asyncio.run(perform(gateway, _narrator()))
     report = directory / "report.html"
-    with _part(console, "2. The pipeline: tables of everything that flowed"):
-        _run_pipeline(console, gateway.data, directory / "warehouse")
+    with _part("2. The pipeline: tables of everything that flowed"):
+        _run_pipeline(gateway.data, directory / "warehouse")
     from mewstream.pipeline.warehouse import open_warehouse
     from mewstream.query.database import open_database
     from mewstream.query.report import write_report
 
     with open_database(open_warehouse(directory / "warehouse")) as database:
-        with _part(console, "3. The audit: was everything allowed?"):
-            is_sound = _print_audit(console, database)
-        with _part(console, "4. What happened, in numbers"):
-            _print_summary(console, database)
-        with _part(console, "5. The report"), console.status("drawing"):
+        with _part("3. The audit: was everything allowed?"):
+            is_sound = _print_audit(database)
+        with _part("4. What happened, in numbers"):
+            _print_summary(database)
+        with _part("5. The report"), working("drawing"):
             write_report(database, report)
-    console.print(f"\n[bold]The report is in {report.absolute()}[/]: open it in a browser.")
-    console.print("Go on with what is there:")
+    click.echo()
+    click.echo(f"{click.style(f'The report is in {report.absolute()}', bold=True)}: open it in a browser.")
+    click.echo("Go on with what is there:")
     for line in (
         f"mewstream state --data {gateway.data} --at 300",
         f"mewstream query --warehouse {directory / 'warehouse'}",
         f"mewstream journal cat --data {gateway.data} --record refused",
     ):
-        console.print(f"  {line}", style="cyan", soft_wrap=True)
-    console.print(f"[dim]{time.monotonic() - began:.0f} seconds in all[/]")
+        click.secho(f"  {line}", fg="cyan")
+    click.secho(f"{time.monotonic() - began:.0f} seconds in all", dim=True)
     if not is_sound:
         raise SystemExit(1)
 
@@ -99,61 +95,50 @@ def _make_room(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def _part(console: Console, title: str) -> Iterator[None]:
-    console.print()
-    console.print(Rule(Text(title, "bold"), align="left"))
+def _part(title: str) -> Iterator[None]:
+    click.echo()
+    click.secho(title, bold=True)
     began = time.monotonic()
     yield
-    console.print(f"[dim]{time.monotonic() - began:.1f} s[/]")
+    click.secho(f"{time.monotonic() - began:.1f} s", dim=True)
 
 
-def _narrator(console: Console) -> Any:
+def _narrator() -> Callable[[str, str], None]:
     began = time.monotonic()
     colours: dict[str, str] = {}
 
     def say(who: str, what: str) -> None:
         colour = colours.setdefault(who, _COLOURS[len(colours) % len(_COLOURS)])
-        line = Text(f"{time.monotonic() - began:5.1f} s  ", "dim")
-        line.append(f"{who:<17}", colour)
-        line.append(printable(what))
-        console.print(line, soft_wrap=True)
+        at = click.style(f"{time.monotonic() - began:5.1f} s", dim=True)
+        click.echo(f"{at}  {click.style(f'{who:<17}', fg=colour)}{printable(what)}")
 
     return say
 
 
-def _run_pipeline(console: Console, data: Path, warehouse: Path) -> None:
+def _run_pipeline(data: Path, warehouse: Path) -> None:
     from mewstream.pipeline import runner
 
-    with console.status("starting Spark, reading the journal, writing the tables"), session() as spark:
+    with working("starting Spark, reading the journal, writing the tables"), session() as spark:
         result = runner.run(runner.Settings(data=str(data), warehouse=warehouse), spark=spark)
-    table = Table("table", "rows", box=None, header_style="bold", pad_edge=False)
-    table.columns[1].justify = "right"
-    for name, rows in result.rows.items():
-        table.add_row(name, f"{rows:,}")
-    console.print(table)
+    print_table("Tables", ["table", "rows"], list(result.rows.items()))
 
 
-def _print_audit(console: Console, database: WarehouseDatabase) -> bool:
+def _print_audit(database: WarehouseDatabase) -> bool:
     [row] = database.rows(
         "SELECT verdict, frames_judged, refusals_judged FROM space_summary WHERE space = $space", space=SPACE
     )
-    style = "bold green" if row["verdict"] == "sound" else "bold red"
-    console.print(
-        Text(row["verdict"], style), f"- {row['frames_judged']} frames and {row['refusals_judged']} refusals judged"
-    )
+    is_sound = bool(row["verdict"] == "sound")
+    verdict = click.style(row["verdict"], fg="green" if is_sound else "red", bold=True)
+    click.echo(f"{verdict} - {row['frames_judged']} frames and {row['refusals_judged']} refusals judged")
     for finding in database.rows("SELECT seq, rule, reason FROM audit ORDER BY seq LIMIT 20"):
-        console.print(Text(f"seq {finding['seq']}  {finding['rule']}  {printable(str(finding['reason']))}", "red"))
-    return bool(row["verdict"] == "sound")
+        click.secho(f"seq {finding['seq']}  {finding['rule']}  {printable(str(finding['reason']))}", fg="red")
+    return is_sound
 
 
-def _print_summary(console: Console, database: WarehouseDatabase) -> None:
+def _print_summary(database: WarehouseDatabase) -> None:
     for title, sql in _QUESTIONS.items():
-        found = database.rows(sql)
-        if found:
-            table = Table(*found[0], title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-            for row in found:
-                table.add_row(*(Text(_cell(value)) for value in row.values()))
-            console.print(table)
+        if found := database.rows(sql):
+            print_table(title, list(found[0]), [list(row.values()) for row in found])
 
 
 _QUESTIONS = {
@@ -173,12 +158,6 @@ _QUESTIONS = {
         FROM quarantine ORDER BY seq
     """,
 }
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) else printable(str(value))
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import secrets
 import socket
@@ -10,39 +11,60 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
+import msgspec
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
 _RECEIVE_BUFFER = 16 << 10
 
 
-class RawClient:
-    """A bare socket that has joined. It says what it likes."""
+class RawClient(WSListener):
+    """A bare socket that has joined. It says what it likes. A ``narrow`` one stops reading after its welcome."""
 
-    def __init__(self, connection: aiohttp.ClientWebSocketResponse) -> None:
-        self._socket = connection
+    def __init__(self, *, narrow: bool) -> None:
+        self._narrow = narrow
         self._ids = itertools.count(1)
         # Whoever comes back must not repeat the ids of its last connection.
         self._prefix = secrets.token_hex(4)
+        self.answered = asyncio.Event()
         self.refused: list[str] = []
+        """The errors that came."""
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport = transport
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if frame.msg_type == WSMsgType.CLOSE:
+            transport.disconnect()
+        elif frame.msg_type == WSMsgType.TEXT and (text := frame.get_payload_as_bytes()).startswith(b"{"):
+            envelope = msgspec.json.decode(text)
+            if envelope.get("kind") == "system/error":
+                self.refused.append(str(envelope["payload"]["error"]))
+            self.answered.set()
+            if self._narrow:
+                transport.underlying_transport.pause_reading()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self.answered.set()
+
+    def say(self, message: Any) -> None:
+        self._transport.send(WSMsgType.TEXT, msgspec.json.encode(message))
 
     async def send(self, kind: str, **payload: Any) -> None:
         id = f"{self._prefix}-{next(self._ids)}"
-        await self._socket.send_json({"protocol": "mew/v0.4", "id": id, "kind": kind, "payload": payload})
+        self.say({"protocol": "mew/v0.4", "id": id, "kind": kind, "payload": payload})
 
     async def frame(self, stream: str, text: str) -> None:
-        await self._socket.send_str(f"#{stream}#{text}")
+        self._transport.send(WSMsgType.TEXT, f"#{stream}#{text}".encode())
 
     async def listen(self, seconds: float) -> None:
-        """Read for a while, and remember which errors came."""
-        try:
-            async with asyncio.timeout(seconds):
-                async for message in self._socket:
-                    if message.type is aiohttp.WSMsgType.TEXT and message.data.startswith("{"):
-                        envelope = message.json()
-                        if envelope.get("kind") == "system/error":
-                            self.refused.append(str(envelope["payload"]["error"]))
-        except TimeoutError:
-            pass
+        """Wait for what comes."""
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        self._transport.send_close(WSCloseCode.OK)
+        self._transport.disconnect()
+        with contextlib.suppress(Exception):  # however it ends, it has ended
+            await self._transport.wait_disconnected()
 
 
 @asynccontextmanager
@@ -50,19 +72,18 @@ async def raw_client(
     url: str, space: str, participant: str, token: str, *, narrow: bool = False
 ) -> AsyncIterator[RawClient]:
     """Join by a bare socket; a ``narrow`` one has room for little that was not read."""
-    connector = aiohttp.TCPConnector(socket_factory=_narrow_socket if narrow else None)
-    async with (
-        aiohttp.ClientSession(connector=connector) as session,
-        session.ws_connect(f"{url}/ws", max_msg_size=0) as connection,
-    ):
-        await connection.send_json({"type": "join", "space": space, "participantId": participant, "token": token})
-        await connection.receive()
-        yield RawClient(connection)
+    client = RawClient(narrow=narrow)
+    await ws_connect(lambda: client, f"{url}/ws", socket_factory=_narrow_socket if narrow else None)
+    try:
+        client.say({"type": "join", "space": space, "participantId": participant, "token": token})
+        await client.answered.wait()
+        yield client
+    finally:
+        await client.close()
 
 
 def _narrow_socket(address: Any) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
     made.setblocking(False)
     return made

@@ -1,7 +1,8 @@
-"""The configuration: one or several space.yaml files as frozen objects. :mod:`.yamlfile` reads the YAML.
+"""The configuration: one or several space.yaml files as frozen objects. :mod:`mewstream.settings.yamlfile` reads the
+YAML.
 
-Relative paths in a file start at its workspace (:mod:`.workspace`), wherever the process was started. A key without
-a value, such as a section of which all lines are commented out, counts as absent.
+Relative paths in a file start at its workspace (:mod:`mewstream.settings.workspace`), wherever the process was started.
+A key without a value, such as a section of which all lines are commented out, counts as absent.
 """
 
 from __future__ import annotations
@@ -17,9 +18,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from mewstream.gateway.identity import is_usable_token, token_file, token_variable
-from mewstream.gateway.workspace import workspace_of
-from mewstream.gateway.yamlfile import MAX_SECONDS, YamlValue, describe_kind, describe_number, one_line, read_yaml
 from mewstream.journal.settings import JournalSettings
 from mewstream.protocol import kinds
 from mewstream.protocol.capabilities import Capabilities, MalformedPattern
@@ -28,6 +26,9 @@ from mewstream.protocol.errors import ConfigError, ValidationFailed
 from mewstream.protocol.identifiers import flaw_in_id, flaw_in_participant_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.units import parse_bytes, parse_seconds
+from mewstream.settings.tokens import is_usable_token, token_file, token_variable
+from mewstream.settings.workspace import workspace_of
+from mewstream.settings.yamlfile import MAX_SECONDS, YamlValue, describe_kind, describe_number, one_line, read_yaml
 
 # Keys that mean something to the reference's process manager only.
 PROCESS_MANAGER_KEYS = frozenset(

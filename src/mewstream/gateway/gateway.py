@@ -15,7 +15,7 @@ from mewstream.gateway.clock import WATCH_SECONDS, MachineClock
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import push_past_outbox
-from mewstream.gateway.identity import InvitedTokens, TokenBook, new_token
+from mewstream.gateway.identity import InvitedTokens, TokenBook
 from mewstream.gateway.joining import JoinRefused, JoinRequest
 from mewstream.gateway.metrics import Metrics
 from mewstream.gateway.output_log import OutputLog
@@ -34,6 +34,7 @@ from mewstream.protocol.errors import PeerError, Unauthorized, ValidationFailed
 from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import SECOND
+from mewstream.settings.tokens import new_token
 
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
 """Identity: tokens, how they are presented, and which participant each belongs to (decision 20).
 
 A token belongs to one participant of one space. Tokens are kept as SHA-256 digests only. A plain, fast digest is enough
-for the file, because only tokens made by :func:`new_token` are written to it, and 256 random bits cannot be guessed
-from their digest.
+for the file, because only tokens made by :func:`mewstream.settings.tokens.new_token` are written to it, and 256 random
+bits cannot be guessed from their digest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +18,8 @@ import msgspec
 
 from mewstream.io import atomic_file
 from mewstream.protocol.errors import ConfigError
+from mewstream.settings.tokens import is_usable_token
 
-_USABLE = re.compile(r"[\x21-\x7e]+")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BEARER = re.compile(r"bearer[ \t]+([\x21-\x7e]+)", re.IGNORECASE)
 
@@ -30,32 +29,6 @@ _SUBPROTOCOLS = frozenset({PREFERRED_SUBPROTOCOL, "mew", "mew/v0.4"})
 _JOIN_FOLLOWS = "mew.join"
 _SCHEME = "bearer"
 _TOKEN_PREFIXES = ("mew.token.", "bearer.", "token.")
-
-
-def new_token() -> str:
-    """Make a token of 256 random bits, in characters that a header and a subprotocol may contain.
-
-    It contains no ``.``, so it cannot be mistaken for the name or prefix of a subprotocol.
-    """
-    return secrets.token_urlsafe(32)
-
-
-def is_usable_token(token: str) -> bool:
-    """Whether a token consists of visible ASCII characters, so that it can be presented in every way."""
-    return _USABLE.fullmatch(token) is not None
-
-
-def token_variable(participant_id: str) -> str:
-    """The environment variable that may hold the token of a participant."""
-    return "MEW_TOKEN_" + re.sub("[^A-Z0-9]", "_", participant_id.upper())
-
-
-def token_file(directory: Path, participant_id: str) -> Path | None:
-    """The file below a directory that may hold the token of a participant. None for an id with a slash, which could
-    lead out of the directory."""
-    if re.search(r"[/\\]", participant_id):
-        return None
-    return directory / ".mew" / "tokens" / f"{participant_id}.token"
 
 
 def digest(token: str) -> str:

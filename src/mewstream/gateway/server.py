@@ -14,8 +14,6 @@ import socket
 import ssl
 from collections.abc import Callable
 
-import uvloop
-
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.connections import Connections, connection_limits, raise_descriptor_limit
 from mewstream.gateway.console_files import ConsoleFiles
@@ -114,5 +112,9 @@ def _tls(config: GatewayConfig) -> ssl.SSLContext | None:
 
 
 def run(config: GatewayConfig, *, announce: Callable[[str], None]) -> None:
-    """``serve`` on uvloop, from a plain program."""
-    uvloop.run(serve(config, announce=announce))
+    """``serve`` from a plain program: on uvloop where it is installed, otherwise on asyncio's own event loop."""
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with contextlib.suppress(ModuleNotFoundError):
+        from uvloop import new_event_loop as loop_factory
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(serve(config, announce=announce))

@@ -1,30 +1,23 @@
-"""What the commands that read a journal have in common."""
+"""Reading a journal: what the commands have in common that do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
 import pyarrow.compute as pc
 
 from mewstream.cli.output import complain, printable
-from mewstream.journal.erase import ERASED
+from mewstream.journal.erase import ERASED, refuse_damaged
+from mewstream.journal.errors import JournalInUse
 from mewstream.journal.export import Scan, Selection
-from mewstream.journal.local import read_snapshot, snapshot_files
+from mewstream.journal.local import LocalJournal, read_snapshot, snapshot_files
 from mewstream.journal.reader import JournalReader
-from mewstream.protocol import records
 
 #: How many names a message lists.
 _NAMED = 20
-
-data_option = click.option(
-    "--data",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The data directory of the gateway; the journal is in its directory 'journal'.",
-)
 
 
 def open_reader(data: Path) -> JournalReader:
@@ -34,9 +27,19 @@ def open_reader(data: Path) -> JournalReader:
     return reader
 
 
-def record_names() -> list[str]:
-    """Return the names of all records that a journal may contain."""
-    return sorted({ERASED, *(str(each.__struct_config__.tag) for each in records.AnyRecord.__args__)})
+@contextmanager
+def locked_journal(data: Path, reader: JournalReader, verb: str) -> Iterator[LocalJournal]:
+    """The journal for us alone. What a start would cut off of a damaged index is left for `verify`."""
+    try:
+        refuse_damaged(reader)
+        local = LocalJournal(data)
+    except JournalInUse as taken:
+        by = f" (process {taken.holder})" if taken.holder else ""
+        raise JournalInUse(f"{data} is in use by a running gateway{by}: stop it, then {verb}", taken.holder) from None
+    try:
+        yield local
+    finally:
+        local.close()
 
 
 def spaces_in(reader: JournalReader) -> list[str]:

@@ -14,6 +14,7 @@ LAYERS = {
     "journal": "the durable log",
     "gateway": "the server",
     "client": "the SDK",
+    "sync": "the SDK without `async`, for notebooks and scripts",
     "pipeline": "tables of the journal, with Spark",
     "bench": "measuring gateways",
     "cli": "the command line",

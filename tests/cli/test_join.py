@@ -216,7 +216,9 @@ class TestPeople:
             ann.enter("/call server add {}")
             await ann.sees("the arguments of add are wrong")
             ann.enter("/call server subtract")
-            await ann.sees("there is no tool 'subtract'")
+            await ann.sees("unknown tool: 'subtract'")
+            ann.enter("/tools ann")
+            await ann.sees("ann serves no tools")
 
     async def test_a_proposal_is_approved_and_one_rejected(self, sit: Any, gateway: GatewayProcess) -> None:
         ann = sit("ann")
@@ -287,7 +289,12 @@ class TestPeople:
 
     async def test_ctrl_c_on_an_empty_line_stops_waiting(self, sit: Any, gateway: GatewayProcess) -> None:
         ann = sit("ann")
-        async with connect(gateway, "server"):
+        async with connect(gateway, "server") as server:
+
+            @server.tool
+            async def never() -> None:
+                await asyncio.Event().wait()
+
             await ann.sees("server joined")
             ann.enter("/call server never")
             await ann.sees("> /call server never")
@@ -538,8 +545,8 @@ class TestLeaving:
         ann.see("ann: said instead")
         assert "ann: never said" not in ann.shown
         os.kill(ann.child.pid, signal.SIGINT)
-        ann.enter("a signal is no key to leave either")
-        ann.see("ann: a signal is no key to leave either")
+        # The signal clears what is typed before it arrives.
+        ann.press_until("a signal is no key to leave either\r", "ann: a signal is no key to leave either")
 
     def test_others_are_told_when_it_is_terminated(self, sit: Any) -> None:
         ann = sit("ann")

@@ -139,6 +139,12 @@ class Script:
         await self.connection.send(json.dumps({**message, "from": self.join.get("participantId"), **fields}))
         return message
 
+    async def relay_kind(self, kind: str) -> Any:
+        """Send the next envelope of a kind back to its sender; others are passed over."""
+        message = await self.hear_kind(kind)
+        await self.connection.send(json.dumps({**message, "from": self.join.get("participantId")}))
+        return message
+
     async def hear_kind(self, kind: str) -> Any:
         while True:
             message = await self.hear()

@@ -24,7 +24,7 @@ def begin(
     calls: Calls, *, answer: str | None = None, answerers: Collection[str] = (ME,), body: bytes = b"{}"
 ) -> tuple[str, asyncio.Future[Message]]:
     id = calls.next_id()
-    return id, calls.begin(id, body, answer, answerers)
+    return id, calls.begin(id, body, () if answer is None else (answer,), answerers)
 
 
 def test_ids_are_recognised_and_never_the_same() -> None:

@@ -1,48 +1,111 @@
-"""MCP: requests, tools, proposals; and people: invitations, kicks, capabilities."""
+"""MCP between participants: requests, who may answer them, proposals; and people: invitations, kicks, capabilities."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 from typing import Any
 
 import pytest
 from sdk_helping import enter, eventually, until
 
 import mewstream
-from mewstream import McpError, ProposalRejected, RequestTimeout, events
-from mewstream.client import mcp
+from mewstream import Call, McpError, ProposalRejected, RequestTimeout, events
+from mewstream.client.mcp import METHOD_NOT_FOUND
 from support import GatewayProcess
-
-NUMBERS = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
 
 
 async def test_a_request_that_another_answers(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob:
         news = bob.events()
-        asking = asyncio.create_task(ann.request("weather/get", {"city": "Bern"}, to="bob"))
-        asked = await until(news, events.Requested)
-        assert (asked.sender, asked.method, asked.params, asked.to) == ("ann", "weather/get", {"city": "Bern"}, ["bob"])
-        await bob.respond(asked, {"degrees": 7})
-        assert await asking == {"degrees": 7}
-        asking = asyncio.create_task(ann.request("weather/get", to=["bob", "cy"]))
-        asked = await until(news, events.Requested)
-        await bob.respond(asked, error=McpError("no idea", code=-5, data={"try": "cy"}))
+        asked: list[Call] = []
+
+        @bob.on_request
+        async def answer(call: Call) -> Any:
+            asked.append(call)
+            if call.params:
+                return {"degrees": 7}
+            raise McpError("no idea", code=-5, data={"try": "cy"})
+
+        assert await ann.request("weather/get", {"city": "Bern"}, to="bob") == {"degrees": 7}
+        assert (asked[0].sender, asked[0].method, asked[0].params) == ("ann", "weather/get", {"city": "Bern"})
+        assert repr(asked[0]) == "Call('weather/get', sender='ann')"
+        seen = await until(news, events.Requested)
+        assert (seen.sender, seen.method, seen.params, seen.to) == ("ann", "weather/get", {"city": "Bern"}, ["bob"])
         with pytest.raises(McpError, match="no idea") as caught:
-            await asking
+            await ann.request("weather/get", to=["bob", "cy"])
         assert (caught.value.code, caught.value.data) == (-5, {"try": "cy"})
+
+
+async def test_an_unknown_method_is_answered_at_once(gateway: GatewayProcess) -> None:
+    """By whoever is asked, with tools and without; a ping and the handshake are answered by everyone."""
+    async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob:
+        for _ in range(2):
+            with pytest.raises(McpError, match="no method 'something/else'") as caught:
+                await ann.request("something/else", to="bob")
+            assert caught.value.code == METHOD_NOT_FOUND
+            assert await ann.request("ping", to="bob") == {}
+            bob.tool("one", lambda: 1)
+        initialized = await ann.request("initialize", {"protocolVersion": "2025-06-18"}, to="bob")
+        assert initialized["protocolVersion"] == "2025-06-18"
+        assert initialized["capabilities"] == {"tools": {"listChanged": True}}
+        assert initialized["serverInfo"]["name"] == "bob"
+        initialized = await ann.request("initialize", {"protocolVersion": "1999-01-01"}, to="bob")
+        assert initialized["protocolVersion"] == "2025-11-25"
+        with pytest.raises(McpError) as caught:
+            await ann.request("x" * 10_000, to="bob")
+        assert len(str(caught.value)) < 200, "what was asked is not repeated at length"
+
+
+async def test_of_several_who_are_asked_the_one_who_knows_answers(gateway: GatewayProcess) -> None:
+    async with enter(gateway, "ann") as ann, enter(gateway, "bob"), enter(gateway, "cy") as cy:
+        went_on = asyncio.Event()
+
+        @cy.on_request
+        async def answer(call: Call) -> str:
+            await went_on.wait()
+            return "here"
+
+        asking = asyncio.create_task(ann.request("where", to=["bob", "cy"]))
+        seen = ann.events()
+        await until(seen, events.Received, kind="mcp/response", sender="bob")
+        await ann.chat("bob does not know")
+        assert not asking.done()
+        went_on.set()
+        assert await asking == "here"
+        with pytest.raises(McpError) as caught:
+            await ann.request("where", to=["bob"])
+        assert caught.value.code == METHOD_NOT_FOUND
+
+
+async def test_who_speaks_json_rpc_gets_its_members_back(gateway: GatewayProcess) -> None:
+    async with enter(gateway, "bob"):
+        ann = await gateway.join("ann")
+        await ann.send("mcp/request", {"jsonrpc": "2.0", "id": 42, "method": "ping"}, to=["bob"])
+        answer = await ann.receive("mcp/response")
+        assert answer["payload"] == {"jsonrpc": "2.0", "id": 42, "result": {}}
+        await ann.send("mcp/request", {"method": "ping"}, to=["bob"])
+        assert (await ann.receive("mcp/response"))["payload"] == {"result": {}}
+        await ann.close()
 
 
 async def test_nobody_answers_in_anothers_place(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob, enter(gateway, "dee") as dee:
-        news, seen = bob.events(), dee.events()
+        seen = dee.events()
+        went_on = asyncio.Event()
+
+        @bob.on_request
+        async def answer(call: Call) -> str:
+            await went_on.wait()
+            return "true"
+
         asking = asyncio.create_task(ann.request("secret", to="bob"))
         asked = await until(seen, events.Requested)
-        await dee.respond(asked, "forged")
+        assert asked.message is not None
+        await dee.send("mcp/response", {"result": "forged"}, to="ann", correlation_id=asked.message.id)
         await ann.chat("the forged answer has come")
         assert not asking.done()
-        await bob.respond(await until(news, events.Requested), "true")
+        went_on.set()
         assert await asking == "true"
         # An envelope of another with an id of ours answers nothing of ours.
         for space in (ann, dee):
@@ -58,118 +121,6 @@ async def test_ids_cannot_be_guessed(gateway: GatewayProcess) -> None:
         ids = [(await ann.chat("hi")).id for _ in range(5)]
         assert len({id.rsplit("-", 1)[1] for id in ids}) == len(ids)
         assert all(map(ann.has_sent, ids))
-
-
-async def test_tools(gateway: GatewayProcess) -> None:
-    async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob:
-        threads: list[str] = []
-
-        async def double(a: int) -> int:
-            """Twice as much."""
-            threads.append(threading.current_thread().name)
-            return 2 * a
-
-        def plain(a: int) -> str:
-            threads.append(threading.current_thread().name)
-            return f"<{a}>"
-
-        class Callable:
-            async def __call__(self, **arguments: Any) -> dict[str, Any]:
-                return {"content": [{"type": "text", "text": str(arguments)}]}
-
-        def broken() -> None:
-            raise ZeroDivisionError("by nought")
-
-        async def closed() -> None:
-            raise mewstream.StreamNotFound("no such stream here")
-
-        def unspeakable() -> Any:
-            return object()
-
-        bob.tool("double", double, NUMBERS)
-        bob.tool("plain", plain, NUMBERS, description="In brackets.")
-        bob.tool("callable", Callable())
-        bob.tool("broken", broken)
-        bob.tool("closed", closed)
-        bob.tool("unspeakable", unspeakable)
-        bob.tool("own-error", lambda: (_ for _ in ()).throw(McpError("mine", code=17)))
-        bob.tool("nothing", lambda: None)
-        listed = {tool["name"]: tool for tool in (await ann.request("tools/list", to="bob"))["tools"]}
-        assert listed["double"] == {"name": "double", "description": "Twice as much.", "inputSchema": NUMBERS}
-        assert listed["plain"]["description"] == "In brackets."
-        assert "description" not in listed["callable"]
-        result = await ann.call_tool("double", {"a": 4}, to="bob")
-        assert result == {"content": [{"type": "text", "text": "8"}], "structuredContent": {"result": 8}}
-        assert (await ann.call_tool("plain", {"a": 4}, to="bob"))["content"][0]["text"] == "<4>"
-        assert threads[0] == threading.main_thread().name != threads[1]
-        assert (await ann.call_tool("callable", {"b": 1}, to="bob"))["content"][0]["text"] == "{'b': 1}"
-        assert (await ann.call_tool("nothing", to="bob"))["content"][0]["text"] == "null"
-        for name, arguments, code, text in [
-            ("double", {"a": "x"}, mcp.INVALID_PARAMS, "arguments of double"),
-            ("double", {}, mcp.INVALID_PARAMS, "arguments of double"),
-            ("callable", ["list"], mcp.INVALID_PARAMS, "arguments of callable"),
-            ("unheard-of", {}, mcp.METHOD_NOT_FOUND, "there are double, plain"),
-            ("broken", {}, mcp.INTERNAL_ERROR, "ZeroDivisionError: by nought"),
-            ("closed", {}, mcp.INTERNAL_ERROR, "no such stream here"),
-            ("unspeakable", {}, mcp.INTERNAL_ERROR, "TypeError"),
-            ("own-error", {}, 17, "mine"),
-            ("broken", {"unexpected": 1}, mcp.INTERNAL_ERROR, "TypeError"),
-        ]:
-            with pytest.raises(McpError, match=text) as caught:
-                await ann.call_tool(name, arguments, to="bob")  # type: ignore[arg-type]
-            assert caught.value.code == code
-        with pytest.raises(RequestTimeout):
-            await ann.request("something/else", to="bob", timeout=0.1)
-        with pytest.raises(mewstream.ValidationFailed):
-            bob.tool("bad", plain, {"type": "no-such-type"})
-        with pytest.raises(TypeError, match="not a function"):
-            bob.tool("bad", "not a function")  # type: ignore[arg-type]
-
-
-async def test_a_flood_of_calls_is_bounded(gateway: GatewayProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp, "MAX_WAITING", 10)
-    monkeypatch.setattr(mcp, "MAX_REFUSED", 5)
-    async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob:
-        running = 0
-        go_on = asyncio.Event()
-
-        async def slow() -> int:
-            nonlocal running
-            running += 1
-            await go_on.wait()
-            return 1
-
-        bob.tool("slow", slow)
-        calls = [asyncio.create_task(ann.call_tool("slow", to="bob", timeout=5)) for _ in range(200)]
-        await eventually(lambda: running == mcp.MAX_RUNNING and sum(call.done() for call in calls) > 0)
-        assert len(bob._tools._tasks) <= mcp.MAX_RUNNING + 15
-        await bob.chat("alive")
-        go_on.set()
-        await eventually(lambda: sum(call.done() for call in calls) >= mcp.MAX_RUNNING + 10)
-        done = [call for call in calls if call.done()]
-        assert {str(call.exception()) for call in done if call.exception()} == {
-            "too many calls are waiting: try again later"
-        }
-        for call in calls:
-            call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
-
-
-async def test_a_tool_may_use_and_end_its_space(gateway: GatewayProcess) -> None:
-    async with enter(gateway, "ann") as ann:
-        bob = await enter(gateway, "bob")
-
-        async def leave() -> None:
-            await bob.chat("bye")
-            await bob.drain()
-
-        bob.tool("leave", leave)
-        news = ann.events()
-        calling = asyncio.create_task(ann.call_tool("leave", to="bob", timeout=5))
-        assert (await until(news, events.Chat)).text == "bye"
-        await until(news, events.Left, participant="bob")
-        await bob.wait_closed()
-        calling.cancel()
 
 
 async def test_proposals(gateway: GatewayProcess) -> None:
@@ -219,13 +170,26 @@ async def test_proposals(gateway: GatewayProcess) -> None:
 async def test_a_proposal_is_not_settled_by_bystanders(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob, enter(gateway, "dee") as dee:
         news = bob.events()
+        went_on = asyncio.Event()
+
+        @bob.on_request
+        async def answer(call: Call) -> str:
+            await went_on.wait()
+            return "true"
+
         proposal = await ann.propose("x", to="bob")
         await dee.send("mcp/response", {"result": "forged"}, to="ann", correlation_id=proposal.id)
-        fulfilling = asyncio.create_task(bob.fulfil(await until(news, events.Proposed), to="bob"))
-        asked = await until(news, events.Requested)
+        proposed = await until(news, events.Proposed)
+        # A fulfilment by somebody who was not asked, carried out by somebody else: dee asks itself.
+        forged = await dee.send("mcp/request", {"method": "x"}, to="dee", correlation_id=proposal.id)
+        await dee.send("mcp/response", {"result": "forged"}, to="ann", correlation_id=forged.id)
+        fulfilling = asyncio.create_task(bob.fulfil(proposed, to="bob"))
+        asked = await until(news, events.Requested, sender="bob")
         assert asked.message is not None
         await dee.send("mcp/response", {"result": "forged"}, to="ann", correlation_id=asked.message.id)
-        await bob.respond(asked, "true")
+        await ann.chat("all forged answers have come")
+        assert not proposal.is_settled
+        went_on.set()
         assert await proposal.result(timeout=5) == "true"
         assert await fulfilling == "true"
         forgotten = await ann.propose("y", to="bob")

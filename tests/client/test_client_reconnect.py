@@ -413,7 +413,12 @@ async def test_reconnect_false(gateway: GatewayProcess) -> None:
         bob = await enter(gateway, "bob", url=wire.url, reconnect=False)
         subscription, news = bob.subscribe("s"), bob.events()
         proposal = await bob.propose("x")
-        asking = asyncio.create_task(bob.request("never", to="ann"))
+
+        @bob.on_request
+        async def never(call: mewstream.Call) -> None:
+            await asyncio.Event().wait()
+
+        asking = asyncio.create_task(bob.request("never", to="bob"))
         await asyncio.sleep(0.05)
         wire.cut()
         with pytest.raises(ConnectionClosed):

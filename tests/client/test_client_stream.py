@@ -468,7 +468,7 @@ async def test_a_flood_of_frames_leaves_turns_for_others(gateway: GatewayProcess
 
 async def test_a_gateway_that_never_answers() -> None:
     async def act(script: Script) -> None:
-        await script.welcome()
+        await script.welcome({"participants": [{"id": "y"}]})
         await script.connection.wait_closed()
 
     async with scripted(act) as url, mewstream.connect(url, participant="me", request_timeout=0.1) as space:

@@ -269,7 +269,9 @@ class TestSdk:
         for name in mewstream.__all__:
             assert name.startswith("_") or re.search(rf"\b{name}\b", page), name
         for kind in (mewstream.Space, mewstream.Stream, mewstream.Frame, mewstream.Subscription):
-            for name in vars(kind):
+            for name in (
+                name for part in kind.__mro__ if part.__module__.startswith("mewstream") for name in vars(part)
+            ):
                 if not name.startswith("_") and not hasattr(Receiver, name):
                     assert re.search(rf"\b{name}\b", page), f"{kind.__name__}.{name}"
 

@@ -88,6 +88,7 @@ class FakeMember:
         self.positions = positions
         self.is_listening = True
         self.is_reconnect = is_reconnect
+        self.extensions: list[str] | None = ["positions"] if positions else None
         self.parcels: list[Parcel] = []
         self.sent = b""
         self.closed: CloseReason | None = None

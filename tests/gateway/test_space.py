@@ -15,6 +15,7 @@ from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.policy import Limits
 from mewstream.protocol.records import FrameBlock, Record
+from mewstream.protocol.snapshot import dump, load
 
 
 @pytest.fixture
@@ -66,6 +67,14 @@ class TestJoining:
         assert first.closed is expected and second.closed is None
         space.leave(first)
         assert space.state.is_connected("ann"), "the first one took nothing with it"
+
+    def test_the_log_says_what_a_client_knows(self, space: Space) -> None:
+        """The latest join counts: another client may take over, which knows less."""
+        joined(space, "ann", positions=True)
+        assert space.state.participants["ann"].extensions == ["positions"]
+        assert load(dump(space.state)).participants["ann"].extensions == ["positions"]
+        joined(space, "ann")
+        assert space.state.participants["ann"].extensions is None
 
     def test_positions_that_are_asked_for_later(self, space: Space, loop: ManualLoop) -> None:
         ann = joined(space, "ann")

@@ -380,6 +380,7 @@ class FakeMember:
     transport_name = "websocket"
     is_listening = True
     is_reconnect = False
+    extensions: list[str] | None = None
 
     def __init__(self, participant: str, on_push: Callable[[Parcel], None] = lambda parcel: None) -> None:
         self.participant = participant

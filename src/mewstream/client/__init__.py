@@ -2,6 +2,7 @@
 
 from mewstream.client import events as events
 from mewstream.client.backoff import Backoff as Backoff
+from mewstream.client.call import Call as Call
 from mewstream.client.connecting import Connecting as Connecting
 from mewstream.client.connecting import connect as connect
 from mewstream.client.errors import AnswerLost as AnswerLost
@@ -13,13 +14,18 @@ from mewstream.client.errors import McpError as McpError
 from mewstream.client.errors import ProposalRejected as ProposalRejected
 from mewstream.client.errors import RequestTimeout as RequestTimeout
 from mewstream.client.errors import SubscriptionEnded as SubscriptionEnded
+from mewstream.client.errors import ToolError as ToolError
 from mewstream.client.errors import UnknownRefusal as UnknownRefusal
 from mewstream.client.format import Format as Format
 from mewstream.client.frame import Frame as Frame
+from mewstream.client.media import Audio as Audio
+from mewstream.client.media import Image as Image
+from mewstream.client.membership import Invitation as Invitation
 from mewstream.client.messages import Message as Message
 from mewstream.client.proposals import Proposal as Proposal
-from mewstream.client.space import Invitation as Invitation
 from mewstream.client.space import Space as Space
+from mewstream.client.status import Compacted as Compacted
+from mewstream.client.status import Status as Status
 from mewstream.client.stream import Stream as Stream
 from mewstream.client.subscription import Events as Events
 from mewstream.client.subscription import Subscription as Subscription

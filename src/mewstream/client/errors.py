@@ -9,6 +9,7 @@ MewError
 ├── RequestTimeout         nobody answered in time
 ├── SubscriptionEnded      there is nothing more to receive
 ├── McpError               the other side answered a request with an error
+├── ToolError              a tool failed, or returned something else than expected
 ├── ProposalRejected       another participant rejected a proposal
 └── PeerError              the gateway refused something; one class for each wire code,
                            see :mod:`mewstream.protocol.errors`
@@ -78,6 +79,15 @@ class McpError(MewError):
         self.message = message
         self.code = code
         self.data = data
+
+
+class ToolError(MewError):
+    """A tool failed, and the text is what it says of that; or it returned something else than expected. ``result`` is
+    its MCP result."""
+
+    def __init__(self, message: str, *, result: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class ProposalRejected(MewError):

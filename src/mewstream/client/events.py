@@ -12,15 +12,21 @@ An event that came as a message has it as ``message``. Those of the connection i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from mewstream.client import untrusted
 from mewstream.client.messages import Message
+from mewstream.client.status import Status
 from mewstream.protocol.errors import PeerError
 
 if TYPE_CHECKING:
     from mewstream.client.stream import Stream
+
+
+#: The longest pause of the protocol, in seconds.
+_LONGEST_PAUSE = 7 * 86400.0
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +133,17 @@ class Chat(Event, frozen=True):
 
 
 class Requested(Event, frozen=True):
-    """Somebody sent an MCP request; ``to`` is empty if it is for everyone. See :meth:`Space.respond`."""
+    """Somebody sent an MCP request; ``to`` is empty if it is for everyone. What is for us is answered by our tools,
+    resources, prompts and :meth:`Space.on_request`."""
+
+    sender: str
+    method: str
+    params: Any
+    to: list[str]
+
+
+class Notified(Event, frozen=True):
+    """Somebody sent an MCP notification, such as ``notifications/resources/updated``."""
 
     sender: str
     method: str
@@ -157,6 +173,57 @@ class ProposalWithdrawn(_ProposalEnded, frozen=True):
 
 class ProposalDeclined(_ProposalEnded, frozen=True):
     """A participant rejected a proposal."""
+
+
+class Instructed(Event, frozen=True):
+    """Somebody told participants what to do, by ``kind``: ``participant/pause``, ``resume``, ``request-status``,
+    ``forget``, ``clear``, ``compact``, ``restart`` or ``shutdown``. ``details`` is all that was said of it. What is for
+    us is carried out by :meth:`Space.on_pause` and the like."""
+
+    sender: str
+    kind: str
+    to: list[str]
+    details: dict[str, Any]
+
+    @property
+    def reason(self) -> str | None:
+        """Why."""
+        return untrusted.text(self.details.get("reason"))
+
+    @property
+    def seconds(self) -> float | None:
+        """How long a pause lasts; None if somebody has to end it."""
+        seconds = self.details.get("timeout_seconds")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            return None
+        return float(min(max(seconds, 0), _LONGEST_PAUSE))
+
+    @property
+    def direction(self) -> Literal["oldest", "newest"]:
+        """Which end of the context is to be forgotten."""
+        return "newest" if self.details.get("direction") == "newest" else "oldest"
+
+    @property
+    def entries(self) -> int | None:
+        """How many entries are to be forgotten; None if it is left to us."""
+        return untrusted.number(self.details.get("entries"))
+
+    @property
+    def target_tokens(self) -> int | None:
+        """How many tokens should be left after a compaction."""
+        return untrusted.number(self.details.get("target_tokens"))
+
+    @property
+    def fields(self) -> list[str]:
+        """Which figures of the status are wanted; empty if all are."""
+        return untrusted.texts(self.details.get("fields"))
+
+
+class StatusReported(Event, frozen=True):
+    """A participant reported how it is."""
+
+    participant: str
+    status: Status
 
 
 class Received(Event, frozen=True):

@@ -11,7 +11,9 @@ from mewstream.client import events, messages, untrusted
 from mewstream.client.calls import Calls
 from mewstream.client.confirmations import SMALL_BYTES
 from mewstream.client.errors import AnswerLost, ConnectionClosed
+from mewstream.client.mcp import PROGRESS
 from mewstream.client.messages import Message
+from mewstream.client.notifications import Notifications
 from mewstream.client.pages import Pages
 from mewstream.client.proposals import Proposals
 from mewstream.client.routes import Routes
@@ -21,8 +23,9 @@ from mewstream.protocol.errors import LimitExceeded, PeerError
 
 if TYPE_CHECKING:
     from mewstream.client.acknowledgements import Acknowledgements
+    from mewstream.client.controlled import Controlled
     from mewstream.client.link import Link
-    from mewstream.client.mcp import Tools
+    from mewstream.client.mcp_server import McpServer
     from mewstream.client.view import View
 
 #: How many requests are remembered for streams that nobody waits for any longer; the oldest are forgotten.
@@ -31,28 +34,43 @@ _PAGES = frozenset({kinds.STREAM_LISTED, kinds.PARTICIPANT_LISTED})
 
 
 class Inbox:
-    """Passes each message to the view, pending calls, subscriptions, our tools and the acknowledgements."""
+    """Passes each message to the view, pending calls, subscriptions, what we serve and the acknowledgements."""
 
     link: Link
 
-    def __init__(self, view: View, tools: Tools, acknowledgements: Acknowledgements) -> None:
+    def __init__(
+        self, view: View, server: McpServer, controlled: Controlled, acknowledgements: Acknowledgements
+    ) -> None:
         self.view = view
         self.calls = Calls()
         self.proposals = Proposals()
+        self.notifications = Notifications(self.calls.next_id, self._post_if_room)
         self.pages = Pages(view, self.post)
         self.routes = Routes()
-        self._tools = tools
+        self._server = server
+        self._controlled = controlled
         self._acknowledgements = acknowledgements
         self._knows_what_was_too_large = False
         """Whether the gateway has refused a message for its size, before it closes the connection for that."""
+        self._epoch: str | None = None
+        """The run of the gateway that we were connected with last."""
         self._abandoned: OrderedDict[str, None] = OrderedDict()
         """Requests for streams that nobody waits for any longer."""
 
-    def post(self, kind: str, payload: Any) -> str:
+    def post(
+        self, kind: str, payload: Any, *, to: list[str] | None = None, correlation_id: list[str] | None = None
+    ) -> str:
         """Send an envelope if there is a connection, and wait for nothing. Returns its id."""
         id = self.calls.next_id()
-        self.link.post(messages.encode(kind, payload, id=id))
+        self.link.post(messages.encode(kind, payload, id=id, to=to, correlation_id=correlation_id))
         return id
+
+    def _post_if_room(self, body: bytes) -> bool:
+        """Send an envelope if there is a connection that keeps up. Returns whether there is."""
+        if not self.link.has_room:
+            return False
+        self.link.post(body)
+        return True
 
     def abandon(self, request: str) -> None:
         """Close the stream that this request opens, if it still opens one."""
@@ -70,6 +88,7 @@ class Inbox:
         elif message.kind == kinds.WELCOME and message.is_from_gateway:
             self._publish(self.view.welcome(message))
             self.pages.welcomed(message, has_events=True)
+            self.notifications.capabilities_changed()
             self._publish([events.CapabilitiesChanged(self.view.capabilities, message=message)])
         elif message.kind == kinds.INVITE_ACK or (self.link.has_seen(message) and self.calls.answers_repeated(message)):
             # An invitation holds a token, and a repeated answer has had its event: both are for the caller alone.
@@ -84,6 +103,8 @@ class Inbox:
         if message.kind == kinds.CAPABILITY_GRANT:
             self._acknowledgements.received(message)
         if isinstance(event, events.Refused):
+            if self.notifications.refused(message):
+                return
             if not answered and _is_about_size(event.error):
                 answered = self._fail_largest(event.error)
             if answered:
@@ -119,8 +140,13 @@ class Inbox:
             self.routes.stream_opened(stream.id, stream.alias)
         self.pages.welcomed(welcome, has_events=resumed is not None and not is_replay_due)
         if resumed is None:
+            self._epoch = self.link.epoch
             return
+        is_same_run = self.link.epoch == self._epoch
+        self._epoch = self.link.epoch
         if not resumed.recovered:
+            if is_same_run:
+                self.calls.missed()
             self.routes.frames_lost()
             self._publish([events.Gap(None, None, resumed.reason or "")])
         self._publish([*found, resumed])
@@ -147,7 +173,8 @@ class Inbox:
         """Fail everything that waits for the link, which has ended."""
         self.calls.fail(error.again)
         self.proposals.fail(error)
-        self._tools.cancel()
+        self._server.end()
+        self._controlled.end()
         self._acknowledgements.cancel()
         self.pages.end()
         self.routes.end(None if error.code == NORMAL else error)
@@ -158,7 +185,7 @@ class Inbox:
         self.routes.publish(found)
 
     def _follow(self, event: events.Event) -> None:
-        """Do what an event means for subscriptions, for streams that we write, and for our tools."""
+        """Do what an event means for subscriptions, for streams that we write, and for requests from us and to us."""
         match event:
             case events.StreamOpened(stream=id, handle=stream):
                 self.routes.stream_opened(id, stream.alias)
@@ -174,7 +201,17 @@ class Inbox:
                 first = untrusted.number(notice.payload.get("first_seq"))
                 self.routes.frames_dropped(id, count or 1, first or 0)
             case events.Requested():
-                self._tools.received(event)
+                self._server.received(event)
+            case events.Notified(method=method, sender=sender, params=params):
+                if method == PROGRESS:
+                    self.calls.progressed(sender, params)
+                self._server.notified(event)
+            case events.Instructed():
+                self._controlled.received(event)
+            case events.Left(participant=participant):
+                self.calls.left(participant)
+                self.proposals.left(participant)
+                self._server.left(participant)
 
     def _close_abandoned(self, stream: str, opened: Message) -> None:
         for request in opened.correlation_id:

@@ -117,6 +117,11 @@ class Link:
             else:
                 return connection
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there is a connection, and it keeps up with what is sent."""
+        return self._connection is not None and not self._connection.is_full
+
     def post(self, body: bytes) -> None:
         """Send an envelope without waiting, if there is a connection; otherwise it is not sent at all."""
         if self._connection is not None:
@@ -335,10 +340,10 @@ class Link:
         finally:
             await self.close()
 
-    async def close(self) -> None:
-        """Leave without waiting for anything."""
+    async def close(self, error: ConnectionClosed | None = None) -> None:
+        """Leave without waiting for anything. ``error`` is what those get who still wait for something."""
         supervisor = self._supervisor
-        self._end(closed_here())
+        self._end(error or closed_here())
         try:
             if supervisor is not None:
                 supervisor.cancel()

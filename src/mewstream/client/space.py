@@ -7,21 +7,23 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from mewstream.client import messages, untrusted
+from mewstream.client import untrusted
 from mewstream.client.acknowledgements import Acknowledgements
 from mewstream.client.awaitable import AwaitableContext
 from mewstream.client.backoff import Backoff
-from mewstream.client.errors import ConnectionClosed, McpError, RequestTimeout, refusal
-from mewstream.client.events import Event, Proposed, Requested
+from mewstream.client.calling import Calling
+from mewstream.client.control import Control
+from mewstream.client.controlled import Controlled
+from mewstream.client.errors import ConnectionClosed, RequestTimeout
+from mewstream.client.events import Event
 from mewstream.client.format import Format
 from mewstream.client.inbox import Inbox
 from mewstream.client.joining import Joiner
 from mewstream.client.link import Link
-from mewstream.client.mcp import Handler, Tools, result_of
+from mewstream.client.mcp_server import McpServer
+from mewstream.client.membership import Membership
 from mewstream.client.messages import Message, without_none
-from mewstream.client.proposals import Proposal
+from mewstream.client.offering import Offering
 from mewstream.client.queue import BoundedQueue, FrameQueue, OnSlow
 from mewstream.client.schema_checks import require_schema_checks
 from mewstream.client.state import State
@@ -30,7 +32,7 @@ from mewstream.client.subscription import Events, Subscription
 from mewstream.client.view import Participants, Streams, View
 from mewstream.protocol import kinds
 from mewstream.protocol.close_codes import NORMAL
-from mewstream.protocol.errors import AlreadyExists, InvalidOperation, MewError
+from mewstream.protocol.errors import MewError
 from mewstream.protocol.position import Position
 
 if TYPE_CHECKING:
@@ -41,25 +43,11 @@ MAX_PENDING_EVENTS = 10_000
 REQUEST_SECONDS = 30.0
 
 
-class Invitation(msgspec.Struct, frozen=True):
-    """What an invited participant needs to join. The token is given here once, and nowhere else."""
-
-    participant: str
-    token: str
-    url: str | None
-
-    def __repr__(self) -> str:
-        return f"Invitation(participant={self.participant!r})"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [("participant", self.participant)]
-
-
 class Opening(AwaitableContext[Stream]):
     """A stream being opened: ``await`` it, or use it with ``async with``, which closes the stream at the end."""
 
 
-class Space(AbstractAsyncContextManager["Space"]):
+class Space(Calling, Offering, Control, Membership, AbstractAsyncContextManager["Space"]):
     """A space that we have joined, made by :func:`connect`.
 
     Everything that reads is a live view or an ``async for``. Everything that acts waits until the gateway has carried
@@ -74,19 +62,15 @@ class Space(AbstractAsyncContextManager["Space"]):
     def __init__(self, joiner: Joiner, *, reconnect: Backoff | None, request_timeout: float) -> None:
         self._name = joiner.space
         self._request_timeout = request_timeout
-        self._tools = Tools(self)
+        self._server = McpServer(self)
         view = View(joiner.participant or "", lambda described: Stream(self, described))
-        self._inbox = Inbox(view, self._tools, Acknowledgements(self))
+        self._controlled = Controlled(self)
+        self._inbox = Inbox(view, self._server, self._controlled, Acknowledgements(self))
         self._link = self._inbox.link = Link(joiner, self._inbox, reconnect=reconnect, timeout=request_timeout)
         self._view = self._inbox.view
         self._calls = self._inbox.calls
 
     # -- the state of the space ---------------------------------------------------------------------
-
-    @property
-    def participant(self) -> str:
-        """Our own id."""
-        return self._view.me
 
     @property
     def capabilities(self) -> list[Any]:
@@ -307,152 +291,7 @@ class Space(AbstractAsyncContextManager["Space"]):
         """Send a chat message. Returns and raises as :meth:`send` does."""
         return await self._call(kinds.CHAT, {"text": text}, to=to)
 
-    async def request(
-        self, method: str, params: Any = None, *, to: str | Sequence[str], timeout: float | None = None
-    ) -> Any:
-        """Send an MCP request to another participant, or to several of whom the first answer counts. Returns the
-        result. Raises :class:`McpError` if the answer is an error, :class:`RequestTimeout` if none comes within
-        ``timeout`` seconds, and what every request raises."""
-        payload = without_none(method=method, params=params)
-        answer = await self._call(kinds.MCP_REQUEST, payload, to=to, answer=kinds.MCP_RESPONSE, timeout=timeout)
-        return result_of(answer)
-
-    async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, to: str, timeout: float | None = None
-    ) -> Any:
-        """Call a tool that another participant serves. Returns and raises as :meth:`request` does."""
-        return await self.request("tools/call", {"name": name, "arguments": arguments or {}}, to=to, timeout=timeout)
-
-    async def respond(self, request: Requested, result: Any = None, *, error: McpError | None = None) -> None:
-        """Answer an MCP request that came as an event, by its result or an error. Raises what every request raises."""
-        assert request.message is not None
-        payload: dict[str, Any] = {"result": result}
-        if error is not None:
-            payload = {"error": without_none(code=error.code, message=error.message, data=error.data)}
-        await self._call(kinds.MCP_RESPONSE, payload, to=request.sender, correlation_id=request.message.id)
-
-    def tool(
-        self, name: str, handler: Handler, schema: dict[str, Any] | None = None, *, description: str | None = None
-    ) -> None:
-        """Serve an MCP tool to the space. The handler is called with the arguments by name: an async function in a
-        task, a plain one in a thread. Arguments that do not match ``schema`` never reach it. Raises TypeError if
-        the handler is no function, and :class:`ConfigError` if a ``schema`` needs the extra ``schemas``."""
-        self._tools.add(name, handler, schema, description)
-
-    # -- proposals ----------------------------------------------------------------------------------
-
-    async def propose(self, method: str, params: Any = None, *, to: str | Sequence[str] | None = None) -> Proposal:
-        """Propose a request that we may not make ourselves. Returns a :class:`Proposal`, whose result can be awaited.
-        Raises what every request raises."""
-        payload = without_none(method=method, params=params)
-        id = self._calls.next_id()
-        proposal = self._inbox.proposals.add(id, self, messages.names(to) or ())
-        await self._call(kinds.MCP_PROPOSAL, payload, to=to, id=id)
-        return proposal
-
-    async def fulfil(
-        self, proposal: Proposed, *, to: str | Sequence[str] | None = None, timeout: float | None = None
-    ) -> Any:
-        """Make the request that another participant has proposed. Returns and raises as :meth:`request` does; raises
-        ValueError if neither ``to`` nor the proposal names a participant who is to carry it out."""
-        target = to or proposal.to
-        if not target:
-            raise ValueError("the proposal does not say who is to carry it out: give to=")
-        answer = await self._call(
-            kinds.MCP_REQUEST,
-            without_none(method=proposal.method, params=proposal.params),
-            to=target,
-            correlation_id=proposal.proposal,
-            answer=kinds.MCP_RESPONSE,
-            timeout=timeout,
-        )
-        return result_of(answer)
-
-    async def reject(self, proposal: Proposed | str, *, reason: str | None = None) -> None:
-        """Reject a proposal of another participant, by its event or id. Raises what every request raises."""
-        await self._about(kinds.MCP_REJECT, proposal if isinstance(proposal, str) else proposal.proposal, reason)
-
-    async def _about(self, kind: str, proposal: str, reason: str | None) -> None:
-        await self._call(kind, {"reason": reason} if reason else {}, correlation_id=proposal)
-
-    # -- participants -------------------------------------------------------------------------------
-
-    async def invite(self, participant: str, *, capabilities: Sequence[Any] | None = None) -> Invitation:
-        """Invite a new participant. Returns an :class:`Invitation` with the token, which is sent to nobody else. Raises
-        :class:`AlreadyExists` if the name is taken, and what every request raises."""
-        payload = without_none(participant_id=participant, capabilities=capabilities)
-        answer = (await self._call(kinds.INVITE, payload, answer=kinds.INVITE_ACK)).payload
-        status = answer.get("status")
-        if status in (AlreadyExists.code, "error"):  # some gateways send no system/error beside it
-            code = AlreadyExists.code if status == AlreadyExists.code else InvalidOperation.code
-            raise refusal({"message": f"{participant} could not be invited", "error": code, **answer})
-        token = untrusted.text(answer.get("token"))
-        if not token:
-            raise AlreadyExists(f"{participant} was invited before and has joined: its token is not given again")
-        id = untrusted.text(answer.get("participant_id")) or participant
-        return Invitation(id, token, untrusted.text(answer.get("connection_url")))
-
-    async def kick(self, participant: str, *, reason: str | None = None) -> None:
-        """Remove a participant from the space. Raises :class:`ParticipantNotFound`, and what every request raises."""
-        await self._call(kinds.KICK, without_none(participant_id=participant, reason=reason))
-
-    async def grant_capabilities(
-        self, participant: str, capabilities: Sequence[Any], *, reason: str | None = None
-    ) -> str:
-        """Grant capabilities that we hold ourselves. Returns the id of the grant, for :meth:`revoke_capabilities`.
-        Raises :class:`CapabilityViolation`, and what every request raises."""
-        payload = without_none(recipient=participant, capabilities=capabilities, reason=reason)
-        return (await self._call(kinds.CAPABILITY_GRANT, payload, to=participant)).id
-
-    async def revoke_capabilities(
-        self,
-        participant: str,
-        *,
-        grant_id: str | None = None,
-        capabilities: Sequence[Any] | None = None,
-        reason: str | None = None,
-    ) -> None:
-        """Revoke granted capabilities, by the id of the grant or by patterns. Raises what every request raises."""
-        payload = without_none(recipient=participant, grant_id=grant_id, capabilities=capabilities, reason=reason)
-        await self._call(kinds.CAPABILITY_REVOKE, payload, to=participant)
-
-    # -- requests -----------------------------------------------------------------------------------
-
-    async def _call(
-        self,
-        kind: str,
-        payload: Any,
-        *,
-        answer: str | None = None,
-        to: str | Sequence[str] | None = None,
-        correlation_id: str | Sequence[str] | None = None,
-        context: str | None = None,
-        timeout: float | None = None,
-        id: str | None = None,
-    ) -> Message:
-        """Send an envelope and wait for the message that answers it: one of the kind ``answer``, or our own message
-        as the gateway relays it. Returns that message."""
-        id = id or self._calls.next_id()
-        addressed = messages.names(to)
-        body = messages.encode(
-            kind, payload, id=id, to=addressed, correlation_id=messages.names(correlation_id), context=context
-        )
-        seconds = self._request_timeout if timeout is None else timeout
-        try:
-            async with asyncio.timeout(seconds):
-                connection = await self._link.ready()
-                future = self._calls.begin(id, body, answer, self._answerers(answer, addressed))
-                connection.send(body, is_text=True)
-                return await future
-        except TimeoutError:
-            raise RequestTimeout(f"{kind} was not answered within {seconds:g} seconds") from None
-        finally:
-            self._calls.forget(id)
-
-    def _answerers(self, answer: str | None, addressed: list[str] | None) -> Sequence[str]:
-        if answer is None:
-            return (self.participant,)
-        return addressed or () if answer == kinds.MCP_RESPONSE else (kinds.GATEWAY,)
+    # -- the beginning and the end --------------------------------------------------------------------
 
     async def _open(self) -> None:
         """Join, and wait for the pages of what the welcome had no room for; usually there are none."""
@@ -468,8 +307,8 @@ class Space(AbstractAsyncContextManager["Space"]):
             raise
         if self._link.error is not None:
             raise self._link.error.again()
-
-    # -- the end ------------------------------------------------------------------------------------
+        # The program gets its space now. Whatever it offers before it waits for anything is there for the first caller.
+        asyncio.get_running_loop().call_soon(self._server.start)
 
     async def flush(self) -> None:
         """Wait until the gateway has recorded every frame sent so far, as safely as its durability promises. Raises

@@ -9,7 +9,9 @@ import msgspec
 
 from mewstream.client import events, untrusted
 from mewstream.client.errors import refusal
+from mewstream.client.mcp import is_notification
 from mewstream.client.messages import Message
+from mewstream.client.status import status_of
 from mewstream.client.stream import Stream
 from mewstream.protocol import kinds
 
@@ -313,7 +315,15 @@ class View:
         method, params = untrusted.text(message.payload.get("method")) or "", message.payload.get("params")
         if message.kind == kinds.MCP_PROPOSAL:
             return events.Proposed(message.id, message.sender, method, params, message.to, message=message)
+        if is_notification(method):
+            return events.Notified(message.sender, method, params, message.to, message=message)
         return events.Requested(message.sender, method, params, message.to, message=message)
+
+    def _instruction(self, message: Message, is_replay: bool) -> events.Event:
+        return events.Instructed(message.sender, message.kind, message.to, message.payload, message=message)
+
+    def _status(self, message: Message, is_replay: bool) -> events.Event:
+        return events.StatusReported(message.sender, status_of(message.payload), message=message)
 
     def _proposal_ended(self, message: Message, is_replay: bool) -> events.Event:
         kind = events.ProposalWithdrawn if message.kind == kinds.MCP_WITHDRAW else events.ProposalDeclined
@@ -329,6 +339,7 @@ _FROM_ANYONE = frozenset(
     {
         *(kinds.STREAM_START, kinds.STREAM_CLOSE, kinds.STREAM_COMPLETE, kinds.STREAM_ERROR),
         *(kinds.CHAT, kinds.MCP_REQUEST, kinds.MCP_PROPOSAL, kinds.MCP_WITHDRAW, kinds.MCP_REJECT),
+        *(kinds.STATUS, *kinds.INSTRUCTIONS),
     }
 )
 
@@ -352,4 +363,6 @@ _HANDLERS: dict[str, Callable[[View, Message, bool], events.Event | None]] = {
     kinds.MCP_PROPOSAL: View._request,
     kinds.MCP_WITHDRAW: View._proposal_ended,
     kinds.MCP_REJECT: View._proposal_ended,
+    kinds.STATUS: View._status,
+    **dict.fromkeys(kinds.INSTRUCTIONS, View._instruction),
 }

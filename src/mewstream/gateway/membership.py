@@ -24,6 +24,8 @@ class Member(Endpoint, Protocol):
     """False if everything that is sent to it would be lost."""
     is_reconnect: bool
     """It has joined with a position, so that the connection it replaces was an earlier one of the same client."""
+    extensions: list[str] | None
+    """What its client asked for beyond v0.4. None: it sent no extensions."""
 
     def ask_for_positions(self) -> None: ...
 

@@ -22,6 +22,7 @@ class OutputLog:
     transport_name = "output_log"
     positions = False
     is_reconnect = False
+    extensions: list[str] | None = None
 
     def __init__(self, participant: str, path: Path | None) -> None:
         self.participant = participant

@@ -409,7 +409,9 @@ class Space:
         """Make a connection a member. It first gets its welcome, and then its backlog.
 
         Returns the reason if it was refused."""
-        command = commands.Join(member.participant, member.transport_name, member.is_reconnect)
+        command = commands.Join(
+            member.participant, member.transport_name, continues=member.is_reconnect, extensions=member.extensions
+        )
         decision = self.handle(command, Newcomer(member, backlog))
         if not decision.written:
             return JoinRefused(cannot_record(), CloseReason.JOURNAL_UNAVAILABLE)

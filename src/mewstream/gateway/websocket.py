@@ -95,6 +95,7 @@ class WebSocketMember(WSListener):
         self.participant = ""
         self.session = 0
         self.is_reconnect = False
+        self.extensions: list[str] | None = None
         self.heard = False
         """Whether a frame has arrived since this was last reset."""
         self.heard_at = gateway.loop.time()
@@ -374,6 +375,7 @@ class WebSocketMember(WSListener):
         self._who = (space.id, participant)
         self.participant = participant
         self.is_reconnect = request.resume is not None
+        self.extensions = sorted(request.extensions) if request.knows_extensions else None
         self._max_bytes = space.config.limits.message_bytes
         self._throttle = space.throttle(participant, self.reading)
         self.outbound.positions = "positions" in request.extensions

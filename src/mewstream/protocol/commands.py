@@ -22,6 +22,8 @@ class Join(msgspec.Struct, frozen=True):
     transport: str
     continues: bool = False
     """The client says that it comes back, and is not started anew."""
+    extensions: list[str] | None = None
+    """What the client asked for beyond v0.4. None: it sent no extensions."""
 
 
 class Disconnect(msgspec.Struct, frozen=True):

@@ -161,6 +161,7 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         resumed=present is not None and not present.connected,
         replaced=present is not None and present.connected,
         continues=present is not None and command.continues,
+        extensions=command.extensions,
     )
     auto_grants_on_join(ledger, id)
 

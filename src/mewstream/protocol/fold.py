@@ -169,13 +169,14 @@ def _joined(state: SpaceState, record: Joined) -> None:
         state.connected += 1
     if present is None:
         id, seq = record.participant, record.seq
-        state.participants[id] = Participant(id, seq, record.transport, counting_since=seq)
+        present = state.participants[id] = Participant(id, seq, record.transport, counting_since=seq)
     else:
         present.session = record.seq
         if not record.continues:
             present.counting_since = record.seq
         present.transport = record.transport
         present.connected = True
+    present.extensions = record.extensions
     state.shut_down.pop(record.participant, None)
     state.timers.pop(("rejoin", record.participant, ""), None)
     for stream_id in _owned(state, record.participant):

@@ -33,6 +33,12 @@ PAUSE = "participant/pause"
 RESUME = "participant/resume"
 SHUTDOWN = "participant/shutdown"
 STATUS = "participant/status"
+REQUEST_STATUS = "participant/request-status"
+FORGET = "participant/forget"
+COMPACT = "participant/compact"
+COMPACT_DONE = "participant/compact-done"
+CLEAR = "participant/clear"
+RESTART = "participant/restart"
 CHAT_ACKNOWLEDGE = "chat/acknowledge"
 
 STREAM_LIST = "stream/list"
@@ -93,13 +99,16 @@ QUESTIONS = frozenset({STREAM_LIST, PARTICIPANT_LIST, STREAM_SYNC})
 #: What everyone may send, whatever its capabilities: answers to what others have asked or given.
 ALWAYS_ALLOWED = frozenset({MCP_RESPONSE, CAPABILITY_GRANT_ACK})
 
+#: What participants are told to do (spec 3.9).
+INSTRUCTIONS = frozenset({PAUSE, RESUME, REQUEST_STATUS, FORGET, COMPACT, CLEAR, RESTART, SHUTDOWN})
+
 #: What a paused participant may still send (spec 3.9.1): answers, acknowledgements, cancellations, status, resume.
 WHILE_PAUSED = frozenset(
     {
         MCP_RESPONSE,
         CHAT_ACKNOWLEDGE,
         CAPABILITY_GRANT_ACK,
-        "participant/compact-done",
+        COMPACT_DONE,
         "chat/cancel",
         "reasoning/cancel",
         MCP_WITHDRAW,

@@ -59,6 +59,8 @@ class Joined(Record, tag="joined"):
     replaced: bool = False
     continues: bool = False
     """It continues its session, and so do the sequence numbers of its data."""
+    extensions: list[str] | None = None
+    """What its client asked for beyond v0.4, sorted. None: it sent no extensions, so it knows v0.4 alone."""
 
 
 class Left(Record, tag="left"):

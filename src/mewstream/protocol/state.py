@@ -41,6 +41,8 @@ class Participant(msgspec.Struct):
     transport: str
     counting_since: int
     connected: bool = True
+    extensions: list[str] | None = None
+    """What its client asked for beyond v0.4. None: it knows v0.4 alone."""
 
 
 class Pause(msgspec.Struct):

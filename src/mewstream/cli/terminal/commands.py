@@ -13,6 +13,8 @@ from mewstream.cli.terminal.details import detail_lines, people_lines, stream_li
 from mewstream.cli.terminal.event_formatter import stamped
 from mewstream.cli.terminal.lines import Line, as_json, short
 from mewstream.cli.terminal.session import Session
+from mewstream.client.errors import McpError
+from mewstream.client.mcp import METHOD_NOT_FOUND
 
 Run = Callable[..., Awaitable[None]]
 _RESULT_CHARACTERS = 4000
@@ -169,9 +171,12 @@ async def _invite(session: Session, who: str) -> None:
 
 
 async def _tools(session: Session, who: str) -> None:
-    result = await session.space.request("tools/list", to=who)
-    tools = result.get("tools") if isinstance(result, dict) else None
-    found = [each for each in tools if isinstance(each, dict)] if isinstance(tools, list) else []
+    try:
+        found = await session.space.list_tools(who)
+    except McpError as failure:
+        if failure.code != METHOD_NOT_FOUND:
+            raise
+        found = []
     session.tools[who] = [str(each.get("name", "")) for each in found]
     session.show(*tool_lines(who, found))
 

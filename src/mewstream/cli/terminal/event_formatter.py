@@ -20,6 +20,11 @@ _CONTROLS = {
     kinds.PAUSE: ("warn", " pauses "),
     kinds.RESUME: ("good", " resumes "),
     kinds.SHUTDOWN: ("bad", " shuts down "),
+    kinds.RESTART: ("warn", " restarts "),
+    kinds.CLEAR: ("warn", " clears the memory of "),
+    kinds.FORGET: ("warn", " shortens the memory of "),
+    kinds.COMPACT: ("warn", " compacts the memory of "),
+    kinds.REQUEST_STATUS: ("dim", " asks for the status of "),
 }
 
 
@@ -79,6 +84,8 @@ class EventFormatter:
                 return True
             case events.Requested(sender=self._me, message=message) if message is not None:
                 return self._has_asked(message.id)
+            case events.Notified():
+                return True  # what it is about is shown: a call, or a list that somebody asks for
             case events.Received(kind=kinds.MCP_RESPONSE, message=message) if message is not None:
                 return any(map(self._has_asked, message.correlation_id))
         return is_duplicate(event)
@@ -103,7 +110,9 @@ class EventFormatter:
                 return [self.who(by), ("plain", f" rejected proposal {_number(number)}"), *_because(reason)]
             case events.Refused(error=error):
                 return [("bad", f"refused: {error.message}"), ("dim", f" ({error.code})")]
-            case events.Received(message=message) if message is not None:
+            case events.Received(message=message) | events.Notified(message=message) if message is not None:
+                return self._received(message)
+            case events.Instructed(message=message) | events.StatusReported(message=message) if message is not None:
                 return self._received(message)
             case events.Gap(stream=stream, count=count, reason=reason):
                 many = f"{count} frames" if count is not None else "frames"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import termios
 from collections.abc import Callable, Iterator
@@ -125,6 +126,17 @@ class Terminal:
         )
         self._waiting: list[Line] = []
         self._printing: asyncio.Task[None] | None = None
+        self._on_interrupt = on_interrupt
+        # The input line would handle the signal only while it is shown, and between two lines it would end the program.
+        self._handler_before = signal.getsignal(signal.SIGINT)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupted)
+
+    def _interrupted(self) -> None:
+        application = self._session.app
+        if application.is_running:
+            application.key_processor.send_sigint()
+        else:
+            self._on_interrupt()
 
     def show(self, *lines: Line) -> None:
         self._waiting += map(clean, lines)
@@ -145,7 +157,7 @@ class Terminal:
 
     async def read(self) -> str | None:
         try:
-            line: str = await self._session.prompt_async(set_exception_handler=False)
+            line: str = await self._session.prompt_async(set_exception_handler=False, handle_sigint=False)
         except EOFError:
             return None
         return line
@@ -153,6 +165,8 @@ class Terminal:
     async def finish(self) -> None:
         if self._printing is not None:
             await self._printing
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, self._handler_before)
 
 
 def _fragments(line: Line) -> FormattedText:

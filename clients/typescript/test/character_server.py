@@ -24,16 +24,20 @@ async def main(url: str, token: str) -> None:
             desired_id="position", target=["character-server", "player1", "player2", "ai-agent"]
         )
         await stream.start()
+
+        @space.tool
+        async def claim_control(call: mewstream.Call, character: int) -> dict[str, bool]:
+            """Take control of a character."""
+            if call.sender == "ai-agent":
+                await stream.transfer("ai-agent", reason="AI takes over")
+            else:
+                await stream.grant(call.sender, reason="claimed control")
+            return {"granted": True}
+
         reading = asyncio.create_task(read(stream))
         say("ready", stream.id)
         async for event in events:
             match event:
-                case mewstream.Requested(sender=sender, method="tools/call", params={"name": "claim_control"}):
-                    await space.respond(event, {"granted": True})
-                    if sender == "ai-agent":
-                        await stream.transfer("ai-agent", reason="AI takes over")
-                    else:
-                        await stream.grant(sender, reason="claimed control")
                 case mewstream.Left(participant="player1"):
                     await stream.revoke("player1", reason="player disconnected")
                 case mewstream.WriteGranted() | mewstream.WriteRevoked():

@@ -43,7 +43,10 @@ class Server {
   }
 }
 
-const claim = (space) => space.callTool("claim_control", { character: 1 }, { to: "character-server" });
+async function claim(space) {
+  const result = await space.callTool("claim_control", { character: 1 }, { to: "character-server" });
+  return result.structuredContent;
+}
 
 test("a character is handed from a server in Python to players and an agent here", { timeout: 120_000 }, async () => {
   // 1: the server connects and opens its stream. 2: player1 joins late, and sees it.

@@ -1,10 +1,9 @@
 import { render } from "preact";
 
-import "./style.css";
+import { applyTheme, theme } from "./session/theme.js";
+import "./style/index.css";
+import { App } from "./views/app.js";
 
-function App() {
-  return <main class="signin">mewstream</main>;
-}
-
+applyTheme(theme());
 const root = document.getElementById("app");
 if (root) render(<App />, root);

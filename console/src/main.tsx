@@ -1,7 +1,6 @@
 import { render } from "preact";
 
 import { applyTheme, theme } from "./session/theme.js";
-import "./style/index.css";
 import { App } from "./views/app.js";
 
 applyTheme(theme());

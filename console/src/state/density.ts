@@ -2,10 +2,12 @@
 
 /** The width of a bucket in milliseconds, and how many there are. */
 const LEVELS: readonly (readonly [width: number, size: number])[] = [
-  [100, 1200],
+  [50, 1200],
+  [250, 1200],
   [1000, 900],
-  [10_000, 720],
-  [120_000, 720],
+  [5000, 720],
+  [30_000, 720],
+  [180_000, 480],
 ];
 const MOST = 0xffff;
 
@@ -36,7 +38,7 @@ export class Density {
   perSecond(now: number, seconds: number): number[] {
     const counts = new Array<number>(seconds).fill(0);
     const end = Math.floor(now / 1000);
-    this.#levels[1]?.between((end - seconds) * 1000, end * 1000 - 1, (at, _, count) => {
+    this.#levels.find(({ width }) => width === 1000)?.between((end - seconds) * 1000, end * 1000 - 1, (at, _, count) => {
       counts[at / 1000 - end + seconds] = count;
     });
     return counts;

@@ -1,6 +1,7 @@
 /** The figures of the gateway over time. The gateway tells sums; rates are what changed between two answers. */
 
 export interface Sample {
+  /** When the gateway made it. */
   readonly at: number;
   readonly cpuSeconds: number;
   readonly memory: number;
@@ -30,10 +31,10 @@ export class Figures {
 
   add(sample: Sample): void {
     const newest = this.#samples.at(-1);
-    // An answer may be the one of before: the gateway makes one a second.
-    if (newest && sample.at - newest.at < 500) return;
     // A restarted gateway begins to count anew.
     if (newest && sample.cpuSeconds < newest.cpuSeconds) this.#samples = [];
+    // An answer may be the one of before: the gateway makes one a second.
+    else if (newest && sample.at <= newest.at) return;
     this.#samples.push(sample);
     if (this.#samples.length > MOST) this.#samples.shift();
   }

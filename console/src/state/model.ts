@@ -56,7 +56,7 @@ export class Model {
       this.people.become(id, "here", undefined, participant.capabilities);
     }
     for (const stream of known.streams.values()) {
-      this.tracks.opened(stream, Math.min(at, timeOf(stream.created, at)));
+      this.tracks.opened(stream, at, Math.min(at, timeOf(stream.created, at)));
     }
   }
 

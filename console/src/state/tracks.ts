@@ -134,11 +134,11 @@ export class Tracks {
     return this.all.filter((track) => track.isOpen);
   }
 
-  /** The track of a stream that is open. */
-  opened(described: Described, at: number): Track {
+  /** The track of a stream that is open. What is known of rights, is known since `at`. */
+  opened(described: Described, at: number, openedAt = at): Track {
     let track = this.#tracks.get(described.id);
     if (!track || track.ended) {
-      track = new Track(described, at);
+      track = new Track(described, openedAt);
       this.#tracks.set(described.id, track);
       this.#forget();
     }

@@ -58,6 +58,7 @@ export function TimelineCanvas({ watch, window, setWindow, chosen, choose }: Pro
         scroll: view.current.scroll,
         marks: watch.model.marks,
         outages: watch.model.outages.all,
+        begun: watch.model.begun,
         colour: (participant) => colours.people[watch.colours.of(participant)] as string,
       };
       context.setTransform(scale, 0, 0, scale, 0, 0);

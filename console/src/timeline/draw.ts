@@ -24,6 +24,8 @@ export interface Scene {
   readonly layout: Layout;
   readonly marks: readonly Mark[];
   readonly outages: readonly Outage[];
+  /** Since when this page watches. */
+  readonly begun: number;
   readonly palette: Palette;
   readonly folded: ReadonlySet<string>;
   colour(participant: string): string;
@@ -52,6 +54,7 @@ export function draw(context: CanvasRenderingContext2D, scene: Scene): Drawn[] {
   context.clip();
   context.translate(0, AXIS - scroll);
   const seen = layout.rows.filter((row) => row.top + row.height > scroll && row.top < scroll + height - AXIS);
+  drawBefore(context, scene);
   drawOutages(context, scene);
   for (const row of seen) drawRow(context, row, scene);
   const drawn = drawMarks(context, scene, new Set(seen));
@@ -85,6 +88,21 @@ function drawAxis(context: CanvasRenderingContext2D, scene: Scene): void {
     context.fillStyle = palette.muted;
     context.fillText(format.format(at), x, AXIS / 2);
   }
+}
+
+/** What was before this page was opened is not known, except that some streams were open. */
+function drawBefore(context: CanvasRenderingContext2D, scene: Scene): void {
+  const { begun, from, gutter, scroll, height, width, palette } = scene;
+  if (begun <= from) return;
+  const right = Math.min(width, xOf(scene, begun));
+  context.fillStyle = palette.raised;
+  context.globalAlpha = 0.45;
+  context.fillRect(gutter, scroll, right - gutter, height);
+  context.globalAlpha = 1;
+  context.fillStyle = palette.muted;
+  context.font = `${SMALL}px ${palette.font}`;
+  context.textAlign = "right";
+  if (right - gutter > 190) context.fillText("before this page was opened", right - 8, scroll + height - AXIS - 14);
 }
 
 /** A time without a connection is hatched: what is not there was perhaps not told. */
@@ -194,7 +212,7 @@ function bars(
   const room = row.height - 9;
   context.fillStyle = colour;
   context.beginPath();
-  density?.between(from, to, perPixel * 1.5, (at, bucket, count) => {
+  density?.between(from, to, perPixel, (at, bucket, count) => {
     const x = xOf(scene, at);
     const wide = Math.max(1, bucket / perPixel - (bucket / perPixel > 3 ? 1 : 0));
     const left = Math.max(gutter, x);

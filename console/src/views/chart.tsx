@@ -2,9 +2,9 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import "uplot/dist/uPlot.min.css";
 
 import { onPalette, palette } from "../timeline/palette.js";
+import { time } from "./format.js";
 
 interface Props {
   readonly title: string;
@@ -62,7 +62,7 @@ function optionsFor(width: number, format: (value: number) => string): uPlot.Opt
     padding: [8, 8, 0, 0],
     scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.15)] } },
     axes: [
-      { ...axis, size: 24, space: 80 },
+      { ...axis, size: 24, space: 90, values: (_, splits) => splits.map((each) => time(each * 1000)) },
       { ...axis, size: 64, space: 34, values: (_, splits) => splits.map(format) },
     ],
     series: [{}, { stroke: accent, width: 1.5, fill: `color-mix(in srgb, ${accent} 15%, transparent)`, points: { show: false } }],

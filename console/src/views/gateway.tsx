@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 import type { Figures as Told } from "../session/api.js";
 import type { Watch } from "../session/watch.js";
+import type { Sample } from "../state/figures.js";
 import { Figures } from "../state/figures.js";
 import { Chart } from "./chart.js";
 import { bytes, count, duration, rate } from "./format.js";
@@ -21,7 +22,7 @@ export function GatewayView({ watch }: { watch: Watch }) {
     const ask = async (): Promise<void> => {
       try {
         const answer = await watch.api.figures();
-        figures.current.add(sampleOf(answer, Date.now()));
+        figures.current.add(sampleOf(answer));
         setTold(answer);
         setProblem(undefined);
       } catch (error) {
@@ -219,11 +220,11 @@ function SpacesTable({ told }: { told: Told }) {
   );
 }
 
-function sampleOf({ process, connections, spaces }: Told, at: number) {
+function sampleOf({ started, uptime, process, connections, spaces }: Told): Sample {
   const sum = (key: "frames" | "frame_bytes" | "deliveries" | "frames_dropped"): number =>
     spaces.reduce((total, space) => total + space[key], 0);
   return {
-    at,
+    at: Date.parse(started) + uptime * 1000,
     cpuSeconds: process.cpu_seconds,
     memory: process.memory_bytes ?? 0,
     connections: connections.websocket,

@@ -51,7 +51,11 @@ function Chat({ watch, said }: { watch: Watch; said: readonly Said[] }) {
     <section class="panel chat" aria-labelledby="chat-title">
       <h2 id="chat-title">Chat</h2>
       <ol ref={list} class="messages" tabIndex={0} aria-label="Messages" aria-live="polite">
-        {said.length === 0 && <Empty title="Nobody has said anything yet" />}
+        {said.length === 0 && (
+          <li>
+            <Empty title="Nobody has said anything yet" />
+          </li>
+        )}
         {said.map(({ id, at, sender, text: words, to }, index) => (
           <li key={`${id}${at}`} class={sender === watch.me ? "message mine" : "message"}>
             {said[index - 1]?.sender !== sender && <Who watch={watch} id={sender} />}

@@ -151,7 +151,7 @@ function Refusals({ watch }: { watch: Watch }) {
       {refusals.length === 0 ? (
         <Empty title="Nothing was refused" />
       ) : (
-        <div class="scroll">
+        <div class="scroll" tabIndex={0}>
           <table>
             <thead>
               <tr>

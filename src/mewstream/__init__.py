@@ -92,7 +92,9 @@ if TYPE_CHECKING:
         StreamClosed,
         StreamOpened,
         StreamStarted,
+        WriteDenied,
         WriteGranted,
+        WriteRequested,
         WriteRevoked,
     )
 
@@ -174,6 +176,8 @@ __all__ = [
     "UnknownRefusal",
     "ValidationFailed",
     "WriteGranted",
+    "WriteDenied",
+    "WriteRequested",
     "WriteRevoked",
     "__version__",
     "connect",

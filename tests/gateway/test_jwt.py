@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import hashlib
+import hmac
 import http.server
 import json
 import threading
@@ -21,7 +23,6 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 import mewstream
-from mewstream import JoinRefused
 from support import Client, GatewayProcess, running_gateway, space_config, token_of
 
 ISSUER, AUDIENCE = "https://login.example.org", "mewstream"
@@ -43,7 +44,12 @@ def pem(key: Any) -> bytes:
 
 
 def token(
-    key: Any = None, *, algorithm: str = "RS256", head: dict[str, Any] | None = None, seconds: float = 600, **claims: Any
+    key: Any = None,
+    *,
+    algorithm: str = "RS256",
+    head: dict[str, Any] | None = None,
+    seconds: float = 600,
+    **claims: Any,
 ) -> str:
     """A token for "ann" in the space "demo", unless ``claims`` say otherwise; None leaves a claim out."""
     said = {
@@ -150,7 +156,7 @@ class TestWhoIsLetIn:
         assert (status, answer["status"]) == (200, "accepted")
         assert (await bob.receive("chat"))["from"] == "cy"
         status, answer = await gateway.http("POST", "/participants/dee/messages", headers=headers, json=chat)
-        assert (status, answer["error"]) == (403, "unauthorized")
+        assert (status, answer["payload"]["error"]) == (403, "unauthorized")
         assert await gateway.http("GET", "/spaces", headers=headers) == (
             200,
             {"spaces": [{"id": "demo", "name": "demo", "description": "", "participant": "cy"}]},
@@ -159,7 +165,7 @@ class TestWhoIsLetIn:
 
 
 def forged_without_algorithm() -> str:
-    head, body, _ = token().split(".")
+    _head, body, _signature = token().split(".")
     none = base64.urlsafe_b64encode(b'{"alg":"none","typ":"JWT"}').rstrip(b"=").decode()
     return f"{none}.{body}."
 
@@ -167,9 +173,6 @@ def forged_without_algorithm() -> str:
 def forged_with_public_key() -> str:
     """The classic: the public key, used as the secret of HS256."""
     head, body, _ = token(algorithm="HS256").split(".")
-    import hashlib
-    import hmac
-
     mac = hmac.new(pem(KEYS["RS256"]), f"{head}.{body}".encode(), hashlib.sha256).digest()
     return f"{head}.{body}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
 
@@ -218,10 +221,12 @@ class TestWhoIsNot:
         code, error = await refused(gateway, make())
         assert code == 4500
         assert (error["error"], error["reason"], error.get("claim")) == ("unauthorized", reason, claim)
+        if why == "size":
+            return  # over HTTP, a head of that size is refused before anybody looks at its token
         status, answer = await gateway.http(
             "GET", "/participants", headers={"Authorization": f"Bearer {make()}"}, params={"space": "demo"}
         )
-        assert (status, answer["error"], answer["reason"]) == (403, "unauthorized", reason)
+        assert (status, answer["payload"]["error"], answer["payload"]["reason"]) == (403, "unauthorized", reason)
 
     async def test_another_name_than_the_token_has(self, gateway: GatewayProcess) -> None:
         code, error = await refused(gateway, token(), participantId="bob")
@@ -279,9 +284,9 @@ class TestTheEnd:
         await ann.close()
 
     async def test_a_refresh_may_change_what_one_may_do(self, gateway: GatewayProcess) -> None:
-        ann = await enter(gateway, token(capabilities=CHAT))
-        wider = [{"kind": "chat"}, {"kind": "stream/request"}]
-        await ann.send_raw(json.dumps({"type": "join", "token": token(seconds=700, capabilities=wider)}))
+        ann = await enter(gateway, token(sub="dee", capabilities=CHAT))
+        wider = [{"kind": "chat"}, {"kind": "x/y"}]
+        await ann.send_raw(json.dumps({"type": "join", "token": token(sub="dee", seconds=700, capabilities=wider)}))
         assert (await ann.receive("system/welcome"))["payload"]["you"]["capabilities"] == wider
         await ann.close()
 
@@ -293,29 +298,33 @@ class TestTheEnd:
 
     async def test_the_sdk_refreshes_by_itself(self, gateway: GatewayProcess) -> None:
         made: list[str] = []
+        was_asked_again = asyncio.Event()
 
         def fresh() -> str:
             made.append(token(seconds=3 if not made else 600))
+            if len(made) == 2:
+                was_asked_again.set()
             return made[-1]
 
         async with mewstream.connect(gateway.ws_url, token=fresh) as space:
             async with asyncio.timeout(20):
-                while len(made) < 2:
-                    await asyncio.sleep(0.05)
+                await was_asked_again.wait()
             await asyncio.sleep(3)
             await space.chat("still here")
-            assert space.participant == "ann"
+            assert space.is_connected
         assert len(made) == 2
 
     async def test_the_sdk_without_a_newer_token(self, gateway: GatewayProcess) -> None:
         async with mewstream.connect(gateway.ws_url, token=token(seconds=2)) as space:
-            with pytest.raises(JoinRefused):
-                await space.wait_closed()
+            await space.wait_closed()
+            with pytest.raises(mewstream.ConnectionClosed) as closed:
+                await space.chat("too late")
+            assert closed.value.code == 4506
 
     def test_it_survives_a_restart(self, tmp_path: Path) -> None:
         """The end of a token is a time of the log, so it comes also for those who were there before a kill -9."""
         credential = token(seconds=6)
-        until = time.time() + 6
+        until = int(time.time()) + 6  # the times of tokens are whole seconds
         with running_gateway(config(tmp_path), options=("--data", str(tmp_path / "data")), clean_log=False) as gateway:
 
             async def first() -> None:
@@ -396,12 +405,13 @@ class TestKeysThatRotate:
     async def test_a_new_key_counts_from_the_moment_it_is_published(self, tmp_path: Path) -> None:
         """The gateway may have asked a moment ago, and then asks again only after a while: until then it says so."""
         async with with_key_server(tmp_path) as (server, gateway):
+            await (await enter(gateway, token(head={"kid": "one"}))).close()
             server.keys["two"] = OTHER_KEY
             credential = token(OTHER_KEY, head={"kid": "two"})
             while True:
                 client = await Client.connect(f"{gateway.ws_url}/ws")
                 await client.send_raw(json.dumps({"type": "join", "token": credential}))
-                first = await client.receive()
+                first: Any = await client.next()
                 await client.close()
                 if first["kind"] == "system/welcome":
                     break

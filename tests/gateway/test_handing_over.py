@@ -1,4 +1,4 @@
-"""Handing over and asking, over real sockets (decision 30)."""
+"""Handing over and asking, over real sockets (decision 31)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Who may do what on a stream, said a second time and as plainly as possible.
 
-An independent model of DESIGN.md's decisions 1 to 9, 13, 14, 16, 17, 18, 22 and 29: dicts and sets, no
+An independent model of DESIGN.md's decisions 1 to 9, 13, 14, 16, 17, 18, 22 and 31: dicts and sets, no
 classes of the implementation, no records, no index, no cache. Each method plays one command and
 returns the *facts* that must follow, in order, as tuples; a refusal is one fact. One fact is one
 record, so the model knows every ``seq`` without being told.

@@ -92,7 +92,10 @@ if TYPE_CHECKING:
         StreamClosed,
         StreamOpened,
         StreamStarted,
+        TokenExpiring,
+        WriteDenied,
         WriteGranted,
+        WriteRequested,
         WriteRevoked,
     )
 
@@ -127,6 +130,7 @@ __all__ = [
     "InvalidRequest",
     "Invitation",
     "Invited",
+    "TokenExpiring",
     "JoinRefused",
     "Joined",
     "JournalUnavailable",
@@ -174,6 +178,8 @@ __all__ = [
     "UnknownRefusal",
     "ValidationFailed",
     "WriteGranted",
+    "WriteDenied",
+    "WriteRequested",
     "WriteRevoked",
     "__version__",
     "connect",

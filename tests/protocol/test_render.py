@@ -59,6 +59,8 @@ def busy() -> Space:
     space.frame("carol", stream)
     space.send("alice", "stream/revoke-read", {"stream_id": stream, "participant_id": "bob"})
     space.send("alice", "stream/grant-read", {"stream_id": stream, "participant_id": "bob"})
+    space.send("carol", "stream/request-write", {"stream_id": stream, "reason": "once more"})
+    space.send("alice", "stream/deny-write", {"stream_id": stream, "participant_id": "carol", "reason": "later"})
     space.transfer("alice", stream, "bob")
     space.announce("alice")
     space.send("admin", "space/invite", {"participant_id": "eve", "capabilities": ["chat"]})
@@ -163,7 +165,7 @@ class TestRender:
         """So that the harness has stored and folded each of them."""
         seen = {type(each) for each in busy().records}
         missing = {each.__name__ for each in AnyRecord.__args__ if each not in seen}
-        assert missing == {"StreamStarted"}
+        assert missing == {"StreamStarted", "Admitted", "AdmissionEnded"}
 
     def test_the_state_is_the_fold_and_nothing_else(self) -> None:
         """DESIGN.md, One idea."""

@@ -60,6 +60,13 @@ class Invited(Event, frozen=True):
     by: str
 
 
+class TokenExpiring(Event, frozen=True):
+    """Our token is about to expire, at a time in RFC 3339. If ``token`` of :func:`mewstream.connect` is a function, it
+    was asked for a newer one. Otherwise the gateway closes the connection then."""
+
+    expires_at: str
+
+
 class CapabilitiesChanged(Event, frozen=True):
     """Our own capabilities have changed."""
 
@@ -113,6 +120,19 @@ class ReadGranted(_RightChanged, frozen=True):
 
 class ReadRevoked(_RightChanged, frozen=True):
     """A participant may not read a stream any more."""
+
+
+class WriteRequested(Event, frozen=True):
+    """A participant asks for the right to write. See :meth:`Stream.grant`, :meth:`Stream.hand_over` and
+    :meth:`Stream.deny`."""
+
+    stream: str
+    participant: str
+    reason: str | None
+
+
+class WriteDenied(_RightChanged, frozen=True):
+    """A participant that asked for the right to write does not get it."""
 
 
 class OwnershipTransferred(Event, frozen=True):

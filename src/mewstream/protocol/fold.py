@@ -12,6 +12,8 @@ from mewstream.protocol import transitions as table
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
+    AdmissionEnded,
+    Admitted,
     CapabilitiesGranted,
     CapabilitiesRevoked,
     ClockJumped,
@@ -34,10 +36,22 @@ from mewstream.protocol.records import (
     StreamStarted,
     Suspended,
     Unpaused,
+    WriteDenied,
     WriteGranted,
+    WriteRequested,
     WriteRevoked,
 )
-from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceState, Stream, WriteRight
+from mewstream.protocol.state import (
+    Admission,
+    Answer,
+    Participant,
+    Pause,
+    Rights,
+    SpaceState,
+    Stream,
+    WriteRequest,
+    WriteRight,
+)
 from mewstream.protocol.times import SECOND
 
 #: Participants whose answers are remembered. The one that has been silent for longest is forgotten first.
@@ -149,6 +163,8 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
     # An invitation outlives a restart, but configuration has the last word on a name.
     for id, capabilities in state.invited.items():
         state.roster.setdefault(id, capabilities)
+    for id, admission in state.admitted.items():
+        state.roster[id] = admission.capabilities
     state.compiled.clear()
     state.descriptions.forget_all()
 
@@ -158,7 +174,7 @@ def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
     the expiry of a right, do not. The new ends of pauses are records of their own."""
     before = record.ts - record.shift
     for timer, due in list(state.timers.items()):
-        if timer[0] not in ("expire", "pause") and due > before:
+        if timer[0] not in ("expire", "pause", "admission") and due > before:
             state.timers[timer] = due + record.shift
 
 
@@ -188,6 +204,10 @@ def _left(state: SpaceState, record: Left) -> None:
     state.connected -= present.connected
     state.descriptions.forget(record.participant)
     state.timers.pop(("rejoin", record.participant, ""), None)
+    for stream_id in _asked(state, record.participant):
+        stream = state.streams[stream_id]
+        _drop_request(state, stream, record.participant)
+        stream.last_seq = record.seq
     for stream_id in _owned(state, record.participant):
         stream = state.streams[stream_id]
         if stream.policy.on_owner_leave != "keep":
@@ -226,6 +246,25 @@ def _invited(state: SpaceState, record: Invited) -> None:
     state.roster[record.participant] = record.capabilities
     _capabilities_changed(state, record.participant)
     _answered_by(state, record.by, record.request_id, record)
+
+
+def _admitted(state: SpaceState, record: Admitted) -> None:
+    state.admitted[record.participant] = Admission(record.capabilities, record.until)
+    state.roster[record.participant] = record.capabilities
+    state.timers["admission", record.participant, ""] = record.until
+    _capabilities_changed(state, record.participant)
+
+
+def _admission_ended(state: SpaceState, record: AdmissionEnded) -> None:
+    id = record.participant
+    del state.admitted[id]
+    del state.timers["admission", id, ""]
+    without = state.roster_without_admission(id)
+    if without is None:
+        del state.roster[id]
+    else:
+        state.roster[id] = without
+    _capabilities_changed(state, id)
 
 
 def _capabilities_changed(state: SpaceState, participant: str) -> None:
@@ -315,6 +354,8 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
         state.timers.pop(("expire", stream.id, writer), None)
     for reader in stream.readers or ():
         _drop_right(state, reader, "reads", stream.id)
+    for participant in stream.write_requests:
+        _drop_right(state, participant, "asks", stream.id)
     state.timers.pop(("start", stream.id, ""), None)
     state.timers.pop(("owner", stream.id, ""), None)
 
@@ -373,6 +414,26 @@ def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> No
     _right_changed(state, stream, record)
 
 
+def _write_requested(state: SpaceState, record: WriteRequested) -> None:
+    stream = state.streams[record.stream_id]
+    request = stream.write_requests.setdefault(record.participant, WriteRequest(record.ts))
+    request.reason = record.reason
+    stream.last_seq = record.seq
+    _add_right(state, record.participant, "asks", stream.id)
+
+
+def _write_denied(state: SpaceState, record: WriteDenied) -> None:
+    stream = state.streams[record.stream_id]
+    _drop_request(state, stream, record.participant)
+    stream.last_seq = record.seq
+    _answered_by(state, record.by, record.request_id, record)
+
+
+def _drop_request(state: SpaceState, stream: Stream, participant: str) -> None:
+    if stream.write_requests.pop(participant, None) is not None:
+        _drop_right(state, participant, "asks", stream.id)
+
+
 def _right_changed(
     state: SpaceState,
     stream: Stream,
@@ -385,6 +446,7 @@ def _right_changed(
 
 def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRight) -> None:
     stream.writers[writer] = right
+    _drop_request(state, stream, writer)
     _add_right(state, writer, "writes", stream.id)
     timer = ("expire", stream.id, writer)
     if right.expires_at is None:
@@ -399,13 +461,18 @@ def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
         _drop_right(state, writer, "writes", stream.id)
 
 
+def _asked(state: SpaceState, participant: str) -> list[str]:
+    rights = state.rights.get(participant)
+    return list(rights.asks) if rights is not None else []
+
+
 def _owned(state: SpaceState, participant: str) -> Iterable[str]:
     rights = state.rights.get(participant)
     return rights.owns if rights is not None else ()
 
 
 def _add_right(state: SpaceState, participant: str, which: str, stream_id: str) -> None:
-    """``which`` is ``owns``, ``writes`` or ``reads``."""
+    """``which`` is ``owns``, ``writes``, ``reads`` or ``asks``."""
     getattr(state.rights.setdefault(participant, Rights()), which)[stream_id] = None
     state.descriptions.forget(participant)
 
@@ -415,7 +482,7 @@ def _drop_right(state: SpaceState, participant: str, which: str, stream_id: str)
     if rights is not None:
         getattr(rights, which).pop(stream_id, None)
         state.descriptions.forget(participant)
-        if not (rights.owns or rights.writes or rights.reads):
+        if not (rights.owns or rights.writes or rights.reads or rights.asks):
             del state.rights[participant]
 
 
@@ -432,6 +499,8 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     CapabilitiesGranted: _capabilities_granted,
     CapabilitiesRevoked: _capabilities_revoked,
     Invited: _invited,
+    Admitted: _admitted,
+    AdmissionEnded: _admission_ended,
     Paused: _paused,
     Unpaused: _unpaused,
     ShutDown: _shut_down,
@@ -441,6 +510,8 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     WriteGranted: _write_granted,
     WriteRevoked: _write_revoked,
     OwnershipTransferred: _ownership_transferred,
+    WriteRequested: _write_requested,
+    WriteDenied: _write_denied,
     ReadGranted: _readers_changed,
     ReadRevoked: _readers_changed,
 }

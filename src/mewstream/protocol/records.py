@@ -89,7 +89,7 @@ class EnvelopeAccepted(Record, tag="envelope"):
 
 class Refused(Record, tag="refused"):
     """Something was refused. ``count`` is how many refusals this record stands for; its sender was told of ``told`` of
-    them one by one, before."""
+    them before. ``ids`` are those of the others, if these are frames that have ids."""
 
     sender: str
     kind: str
@@ -104,6 +104,7 @@ class Refused(Record, tag="refused"):
     excerpt: str = ""
     count: int = 1
     told: int = 0
+    ids: list[str] = []
 
 
 class CapabilitiesGranted(Record, tag="capabilities-granted"):
@@ -126,6 +127,24 @@ class Invited(Record, tag="invited"):
     capabilities: list[dict[str, Any]]
     by: str
     request_id: str
+
+
+class Admitted(Record, tag="admitted"):
+    """A signed token has named a participant, which may join with these capabilities until ``until``. ``issuer`` is
+    who has signed it. A later record replaces this one."""
+
+    participant: str
+    capabilities: list[dict[str, Any]]
+    until: int
+    issuer: str | None = None
+
+
+class AdmissionEnded(Record, tag="admission-ended"):
+    """A participant may not join by its signed token any more: ``expired``, or it has joined by another way
+    (``replaced``)."""
+
+    participant: str
+    reason: str
 
 
 class Paused(Record, tag="paused"):
@@ -215,12 +234,35 @@ class WriteGranted(Record, tag="write-granted"):
     expires_at: int | None = None
     max_frames: int | None = None
     request_id: str | None = None
+    replaces: str | None = None
+    """The writer in whose place it was granted, whose right the record before took away."""
 
 
 class WriteRevoked(Record, tag="write-revoked"):
     stream_id: str
     participant: str
     authorized_writers: list[str]
+    by: str
+    reason: str | None = None
+    request_id: str | None = None
+    replaced_by: str | None = None
+    """Who got the right in its place, by the record that follows."""
+
+
+class WriteRequested(Record, tag="write-requested"):
+    """A participant asks for the right to write. Its envelope (``cause_seq``) has told everyone. The request is pending
+    until it is answered by a grant or a denial, or until the participant leaves."""
+
+    stream_id: str
+    participant: str
+    reason: str | None = None
+
+
+class WriteDenied(Record, tag="write-denied"):
+    """A pending request to write was answered with no."""
+
+    stream_id: str
+    participant: str
     by: str
     reason: str | None = None
     request_id: str | None = None

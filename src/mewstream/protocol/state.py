@@ -53,6 +53,13 @@ class Pause(msgspec.Struct):
     request_id: str | None = None
 
 
+class Admission(msgspec.Struct):
+    """What a signed token gives a participant until ``until``, whether it is present or not."""
+
+    capabilities: list[dict[str, Any]]
+    until: int
+
+
 class WriteRight(msgspec.Struct):
     """One writer's right on one stream. ``frames_left`` None: no bound."""
 
@@ -60,6 +67,13 @@ class WriteRight(msgspec.Struct):
     expires_at: int | None = None
     frames_left: int | None = None
     conditions: dict[str, Any] | None = None
+
+
+class WriteRequest(msgspec.Struct):
+    """What a participant that wants to write has said. ``ts`` is when it asked first."""
+
+    ts: int
+    reason: str | None = None
 
 
 class Stream(msgspec.Struct):
@@ -89,6 +103,8 @@ class Stream(msgspec.Struct):
     readers_seq: int | None = None
     """The record that made the reader set. None if there is no set, and for a set from a snapshot of version 1 of the
     journal, which did not say."""
+    write_requests: dict[str, WriteRequest] = {}
+    """Those who have asked for the right to write and have no answer yet, in the order in which they asked."""
 
     def authorized_writers(self) -> list[str]:
         """The owner first, then the others in the order they were granted."""
@@ -150,6 +166,7 @@ class Stream(msgspec.Struct):
             ("authorized_readers", None if self.readers is None else list(self.readers)),
             ("formats", self.formats or None),
             ("conditions", conditions or None),
+            ("write_requests", self._described_requests() or None),
         ):
             if value is None:
                 described.pop(key, None)
@@ -157,13 +174,20 @@ class Stream(msgspec.Struct):
                 described[key] = value
         return described
 
+    def _described_requests(self) -> list[dict[str, Any]]:
+        return [
+            {"participant_id": participant, "reason": request.reason, "ts": rfc3339(request.ts)}
+            for participant, request in self.write_requests.items()
+        ]
+
 
 class Rights(msgspec.Struct):
-    """The rights of one participant, as ordered sets of stream ids."""
+    """The rights of one participant, and those it asks for, as ordered sets of stream ids."""
 
     owns: dict[str, None] = {}
     writes: dict[str, None] = {}
     reads: dict[str, None] = {}
+    asks: dict[str, None] = {}
 
 
 class Answer(msgspec.Struct):
@@ -192,8 +216,10 @@ class SpaceState:
     policies: Policies = field(default_factory=Policies)
     delivery: Delivery = field(default_factory=Delivery)
     roster: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """Everyone who may join, with the capabilities from the configuration or the invitation."""
+    """Everyone who may join, with the capabilities from the configuration, the invitation or a signed token."""
     invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    admitted: dict[str, Admission] = field(default_factory=dict)
+    """Those who may join because a signed token has named them."""
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
     granters: dict[str, str] = field(default_factory=dict)
@@ -232,6 +258,11 @@ class SpaceState:
         if not grants:
             return configured
         return configured + [pattern for granted in grants.values() for pattern in granted]
+
+    def roster_without_admission(self, participant: str) -> list[dict[str, Any]] | None:
+        """The capabilities that the configuration or an invitation gives. None: neither names the participant."""
+        configured = self.config.get("participants", {}).get(participant)
+        return self.invited.get(participant) if configured is None else list(configured["capabilities"])
 
     def capabilities(self, participant: str) -> Capabilities:
         compiled = self.compiled.get(participant)
@@ -279,6 +310,11 @@ class SpaceState:
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)
         return present is not None and present.connected
+
+    def knows_v04_alone(self, participant: str) -> bool:
+        """Whether its client sent no extensions, so that a field of ours that it uses otherwise is metadata to it."""
+        present = self.participants.get(participant)
+        return present is None or present.extensions is None
 
     # -- streams ------------------------------------------------------------------------------
 

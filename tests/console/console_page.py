@@ -57,7 +57,9 @@ class ConsolePage:
         if urlsplit(url).netloc != urlsplit(self.address).netloc:
             self.problems.append(f"a request to another host: {url}")
 
-    async def sign_in(self, participant: str, token: str | None = None, *, path: str = "/", is_kept: bool = False) -> None:
+    async def sign_in(
+        self, participant: str, token: str | None = None, *, path: str = "/", is_kept: bool = False
+    ) -> None:
         """Fill in the form, and send it. What comes of it is for the test to see."""
         await self.page.goto(self.address + path)
         await self.page.get_by_label("Participant").fill(participant)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from console_page import ConsolePage
+from participants import event_of, joined
 from playwright.async_api import expect
 
 import mewstream
-from participants import event_of, joined
 from support import GatewayProcess
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -9,15 +9,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, async_playwright
+from playwright.async_api import Browser, Locator, Page, async_playwright, expect
 
 from support import GatewayProcess, token_of
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: So long that it only ends a test that has failed. In milliseconds.
 PATIENCE = 60_000
+expect.set_options(timeout=PATIENCE)
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
-#: What a browser says by itself of an answer that is no 200, or of a socket that does not connect. The page tells people.
+#: What a browser says by itself of an answer that is no 200, or of a lost socket. The page tells people.
 _TOLD_ANYWAY = ("Failed to load resource", "WebSocket connection to")
 
 
@@ -57,11 +58,9 @@ class ConsolePage:
         if urlsplit(url).netloc != urlsplit(self.address).netloc:
             self.problems.append(f"a request to another host: {url}")
 
-    async def sign_in(
-        self, participant: str, token: str | None = None, *, path: str = "/", is_kept: bool = False
-    ) -> None:
+    async def sign_in(self, participant: str, token: str | None = None, *, is_kept: bool = False) -> None:
         """Fill in the form, and send it. What comes of it is for the test to see."""
-        await self.page.goto(self.address + path)
+        await self.page.goto(self.address)
         await self.page.get_by_label("Participant").fill(participant)
         await self.page.get_by_label("Token").fill(token_of(participant) if token is None else token)
         if is_kept:

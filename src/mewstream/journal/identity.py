@@ -20,7 +20,8 @@ READERS_BY_REFERENCE = "readers-by-reference"
 """A frame names the record that made its reader set (``readers_seq``), and does not repeat the set."""
 
 ADMISSIONS = "admissions"
-"""There may be records of what signed tokens give (``admitted``, ``admission-ended``)."""
+"""There may be records of who may be in a space for how long: by signed tokens (``admitted``, ``admission-ended``), by
+invitations that end (``uninvited``), and of bans (``banned``, ``unbanned``)."""
 
 FEATURES = (ADMISSIONS, READERS_BY_REFERENCE)
 """All features that this version supports, and that it writes."""

@@ -26,6 +26,7 @@ from mewstream.protocol.records import (
     Refused,
     StreamEnded,
     StreamOpened,
+    Uninvited,
     Unpaused,
     WriteGranted,
     WriteRevoked,
@@ -151,6 +152,12 @@ def _invited(space: str, record: Invited) -> Message:
     return Message(kinds.PRESENCE, payload, correlation_id=record.request_id)
 
 
+def _uninvited(space: str, record: Uninvited) -> Message | None:
+    if record.by != kinds.GATEWAY:
+        return None
+    return Message(kinds.PRESENCE, {"event": "uninvited", "participant": {"id": record.participant}})
+
+
 def _unpaused(space: str, record: Unpaused) -> Message | None:
     if record.by != kinds.GATEWAY:
         return None
@@ -240,6 +247,7 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     Joined: _joined,
     Left: _left,
     Invited: _invited,
+    Uninvited: _uninvited,
     Unpaused: _unpaused,
     Refused: _refused,
     FramesDropped: _frames_dropped,

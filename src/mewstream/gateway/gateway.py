@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import random
 import time
@@ -26,6 +27,7 @@ from mewstream.gateway.refused_visitors import RefusedVisitors
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
 from mewstream.gateway.websocket import WebSocketMember
+from mewstream.io.log_lines import event
 from mewstream.journal.interface import Journal
 from mewstream.journal.opening import open_journal
 from mewstream.protocol import kinds
@@ -54,6 +56,7 @@ class Gateway:
         self.started = time.monotonic()
         self.draining = False
         self._all_gone = asyncio.Event()
+        self._connection_numbers = itertools.count(1)
         self.peers: dict[WebSocketMember, float] = {}
         """Every open WebSocket, with the time at which it was last pinged."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -80,7 +83,12 @@ class Gateway:
                 if participant in space.participants or participant not in known:
                     # A token from an invitation must not become that of a participant configured under the same name
                     # later.
-                    log.warning("the invitation of %s to %s is not valid any more", participant, id)
+                    log.warning(
+                        "the invitation of %s to %s is not valid any more",
+                        participant,
+                        id,
+                        extra=event("invitation_void", space=id, participant=participant),
+                    )
                     continue
                 for digest in digests:
                     book.add_digest(participant, digest)
@@ -170,12 +178,21 @@ class Gateway:
         if claimed - {participant}:
             raise _bad_token()
 
-    def log_wrong_token(self, space_name: str | None, participant: str | None, address: str) -> None:
+    def number_connection(self) -> int:
+        """Return the number of a new WebSocket, by which the log names it."""
+        return next(self._connection_numbers)
+
+    def log_wrong_token(
+        self, space_name: str | None, participant: str | None, address: str, connection: int | None = None
+    ) -> None:
         """Log a token that was refused. The names are what the peer has claimed."""
         space = self.find_space(space_name)
         is_known = space is not None and participant in space.state.roster
         self.refused_visitors.token(
-            address, space=None if space is None else space.id, participant=participant if is_known else None
+            address,
+            space=None if space is None else space.id,
+            participant=participant if is_known else None,
+            connection=connection,
         )
 
     def _mint_token(self, space: str, participant: str) -> str:

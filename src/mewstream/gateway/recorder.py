@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from mewstream.gateway.metrics import Metrics
+from mewstream.io.log_lines import event
 from mewstream.journal.errors import JournalDisplaced
 from mewstream.journal.interface import Entry, Journal, States, Usage, Writer
 from mewstream.journal.settings import JournalSettings
@@ -205,18 +206,23 @@ class JournalRecorder(Recorder):
 
     def failed(self, error: BaseException) -> None:
         if isinstance(error, JournalDisplaced):
-            log.error("%s", error)
+            log.error("%s", error, extra=event("journal_failed"))
         elif not self.failing:
             reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             text = "the journal cannot be written (%s): new messages are refused until it can"
-            log.error(text, reason, exc_info=None if isinstance(error, OSError | MemoryError) else error)
+            log.error(
+                text,
+                reason,
+                exc_info=None if isinstance(error, OSError | MemoryError) else error,
+                extra=event("journal_failed"),
+            )
         self.failing = True
         self._metrics.journal_failing.set(1)
 
     def recovered(self) -> None:
         self.failing = False
         self._metrics.journal_failing.set(0)
-        log.warning("the journal can be written again")
+        log.warning("the journal can be written again", extra=event("journal_recovered"))
         for lane in list(self._lanes.values()):
             self._call_waiting(lane)
             self._flush(lane, urgent=True)  # participants may have left meanwhile

@@ -28,7 +28,9 @@ from mewstream.cli.main import cli
 from mewstream.client.connection import Receiver
 from mewstream.gateway.config import PROCESS_MANAGER_KEYS, GatewayConfig, load_config
 from mewstream.gateway.http import FEATURES
+from mewstream.gateway.journal_usage import JournalUsage
 from mewstream.gateway.metrics import Metrics
+from mewstream.gateway.recorder import Recorder
 from mewstream.journal.retention import Retention
 from mewstream.journal.schema import SCHEMA, SCHEMA_VERSION
 from mewstream.journal.settings import JournalSettings
@@ -631,12 +633,17 @@ def _called(call: ast.Call) -> str:
 
 
 def test_operations_lists_every_metric() -> None:
+    exported = Metrics()
+    exported.watch_journal(JournalUsage(Recorder()))
     metrics = {
         (f"{family.name}_total" if family.type == "counter" else family.name, family.type)
-        for family in Metrics().registry.collect()
+        for family in exported.registry.collect()
     }
-    listed = {(row[0], row[1]) for row in rows(read("docs/operations.md")) if row[0].startswith("mewstream_")}
-    assert listed == metrics
+    text = read("docs/operations.md")
+    listed = {(row[0], row[1]) for row in rows(text) if row[0].startswith("mewstream_")}
+    of_process = set(re.findall(r"`(process_\w+)`", section(text, "Metrics")))
+    assert listed == {each for each in metrics if each[0].startswith("mewstream_")}
+    assert of_process == {name for name, _ in metrics if name.startswith("process_")}
 
 
 def test_architecture_lists_every_record() -> None:

@@ -18,6 +18,7 @@ from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import push_past_outbox
 from mewstream.gateway.identity import InvitedTokens, TokenBook
 from mewstream.gateway.joining import JoinRefused, JoinRequest
+from mewstream.gateway.journal_usage import JournalUsage
 from mewstream.gateway.metrics import Metrics
 from mewstream.gateway.output_log import OutputLog
 from mewstream.gateway.pings import Pings
@@ -68,6 +69,8 @@ class Gateway:
             self.recorder = JournalRecorder(
                 journal, config.journal, loop=self.loop, metrics=self.metrics, states=self._states
             )
+        self.journal_usage = JournalUsage(self.recorder)
+        self.metrics.watch_journal(self.journal_usage)
         self._dormant = {id: state for id, state in recovered.items() if id not in config.spaces}
         self._invited = InvitedTokens(config.data / "invited.json" if config.data else None)
         self._books: dict[str, TokenBook] = {}

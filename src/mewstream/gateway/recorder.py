@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -63,6 +64,10 @@ class Recorder:
         """Return the size of the journal, or None if there is none or it is not known. A thread may call this."""
         return None
 
+    def consumer_lag(self) -> dict[str, int]:
+        """Return how many records each named consumer of the journal has not read. A thread may call this."""
+        return {}
+
     def on_recovery(self, action: Callable[[], None]) -> None:
         """Call ``action`` each time that recording works again after it has failed."""
 
@@ -76,8 +81,9 @@ class _Lane:
 
     writer: Writer
     flush_timer: asyncio.TimerHandle | None = None
-    waiting: deque[tuple[int, Callable[[], None]]] = field(default_factory=deque)
-    """What to call once everything below an offset is committed, in the order of the offsets."""
+    waiting: deque[tuple[int, Callable[[], None], float]] = field(default_factory=deque)
+    """What to call once everything below an offset is committed, in the order of the offsets, and since when it
+    waits."""
 
 
 class _LanesBySpace(dict[str, _Lane]):
@@ -145,7 +151,7 @@ class JournalRecorder(Recorder):
         if offset <= lane.writer.committed_offset and not self.failing:
             done()
             return
-        lane.waiting.append((offset, done))
+        lane.waiting.append((offset, done, time.perf_counter()))
         self._flush(lane, urgent=True)
 
     def read(self, space: str, after: int) -> Iterator[Entry] | None:
@@ -157,6 +163,9 @@ class JournalRecorder(Recorder):
 
     def usage(self) -> Usage | None:
         return self._journal.usage()
+
+    def consumer_lag(self) -> dict[str, int]:
+        return self._journal.consumer_lag()
 
     def on_recovery(self, action: Callable[[], None]) -> None:
         self._recovery_actions.append(action)
@@ -188,7 +197,9 @@ class JournalRecorder(Recorder):
         """Call what waited for records that are committed now."""
         committed = lane.writer.committed_offset
         while lane.waiting and lane.waiting[0][0] <= committed:
-            lane.waiting.popleft()[1]()
+            _, done, since = lane.waiting.popleft()
+            self._metrics.commit_latency.observe(time.perf_counter() - since)
+            done()
 
     # -- what the journal reports -----------------------------------------------------------------
 

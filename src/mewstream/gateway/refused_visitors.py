@@ -37,7 +37,9 @@ class RefusedVisitors:
             address=address or None,
         )
 
-    def join(self, address: str, why: str, *, space: str | None, participant: str | None, connection: int | None) -> None:
+    def join(
+        self, address: str, why: str, *, space: str | None, participant: str | None, connection: int | None
+    ) -> None:
         """A join was refused for another reason than its token: ``why`` is the name of the reason to close."""
         who = participant if participant is not None else "somebody"
         where = f" to {space}" if space is not None else ""

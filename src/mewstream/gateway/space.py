@@ -30,6 +30,7 @@ from mewstream.gateway.broadcast import Broadcast
 from mewstream.gateway.clock import JUMP, MachineClock, SpaceClock
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.deadlines import Deadline
+from mewstream.gateway.delivery_latency import DeliveryLatency
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Outbox
 from mewstream.gateway.inbound import ParticipantRates, Throttle
@@ -127,7 +128,8 @@ class Space:
         self.replay = Replay(self.state, self._recent, recorder, threads)
         self.invitations = Invitations(self.state, mint_token, connection_url)
         self.back_pressure = BackPressure(loop, self.members)
-        self.broadcast = Broadcast(self.state, self.members, self.outbox, logs)
+        self.broadcast = Broadcast(self.state, self.members, self.outbox, logs, metrics.welcomed)
+        self._latency = DeliveryLatency(loop, self.broadcast, self.outbox, metrics.delivered_after)
         self.refusals = Refusals(
             self.state,
             loop=loop,
@@ -514,6 +516,7 @@ class Space:
                 "%s: %d refusals could not be recorded", self.id, left, extra=event("refusals_lost", space=self.id)
             )
         self._deadline.cancel()
+        self._latency.stop()
         self.outbox.flush()
 
 

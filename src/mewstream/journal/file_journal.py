@@ -13,13 +13,13 @@ from pathlib import Path
 from mewstream.io.log_lines import event
 from mewstream.journal.background import BackgroundThread
 from mewstream.journal.erase import refuse_half_erased
-from mewstream.journal.errors import JournalDisplaced
+from mewstream.journal.errors import JournalDisplaced, JournalError
 from mewstream.journal.file_writer import FileWriter, WriterHost
 from mewstream.journal.files import Files
 from mewstream.journal.interface import Listener, States, Usage
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import partition_of
-from mewstream.journal.retention import plan_pruning
+from mewstream.journal.retention import consumers, plan_pruning
 from mewstream.journal.sealer import Sealer
 from mewstream.journal.settings import JournalSettings
 from mewstream.journal.upkeep import PruneSchedule, SnapshotSchedule
@@ -109,6 +109,22 @@ class FileJournal:
             return Usage(_size_below(self.local.root), shutil.disk_usage(self.local.root).free)
         except OSError:
             return None
+
+    def consumer_lag(self) -> dict[str, int]:
+        """See :class:`~mewstream.journal.interface.Journal`."""
+        try:
+            named = consumers(self.local.root)
+        except (JournalError, OSError):
+            return {}  # retention says what is wrong with them
+        ends = {number: partition.next_offset for number, partition in enumerate(self.local.partitions)}
+        begins = self.local.identity.pruned
+        return {
+            name: sum(
+                max(end - max(consumer.offsets.get(number, 0), begins.get(number, 0)), 0)
+                for number, end in ends.items()
+            )
+            for name, consumer in named.items()
+        }
 
     # -- failing and recovering -------------------------------------------------------------------
 

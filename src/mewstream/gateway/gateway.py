@@ -9,14 +9,16 @@ import logging
 import random
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+from mewstream.gateway.claims import TokenFlaw, TokenRefused
 from mewstream.gateway.clock import WATCH_SECONDS, MachineClock
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import push_past_outbox
-from mewstream.gateway.identity import InvitedTokens, TokenBook
+from mewstream.gateway.identities import Identities, Identity
 from mewstream.gateway.joining import JoinRefused, JoinRequest
 from mewstream.gateway.journal_usage import JournalUsage
 from mewstream.gateway.metrics import Metrics
@@ -28,12 +30,11 @@ from mewstream.gateway.refused_visitors import RefusedVisitors
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space import Space
 from mewstream.gateway.websocket import WebSocketMember
-from mewstream.io.log_lines import event
 from mewstream.journal.interface import Journal
 from mewstream.journal.opening import open_journal
 from mewstream.protocol import kinds
 from mewstream.protocol.close_codes import CloseReason
-from mewstream.protocol.errors import PeerError, Unauthorized, ValidationFailed
+from mewstream.protocol.errors import PeerError, ValidationFailed
 from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import SECOND
@@ -72,30 +73,13 @@ class Gateway:
         self.journal_usage = JournalUsage(self.recorder)
         self.metrics.watch_journal(self.journal_usage)
         self._dormant = {id: state for id, state in recovered.items() if id not in config.spaces}
-        self._invited = InvitedTokens(config.data / "invited.json" if config.data else None)
-        self._books: dict[str, TokenBook] = {}
+        self.identities = Identities(config, recovered)
         self.spaces: dict[str, Space] = {}
         self.reference_logs = ReferenceLogs()
         self.refused_visitors = RefusedVisitors()
         self._replay_threads = ReplayThreads(self.loop)
         self.largest_message = max(space.limits.message_bytes for space in config.spaces.values())
         for id, space in config.spaces.items():
-            book = TokenBook({each.id: each.tokens for each in space.participants.values()})
-            known = recovered[id].invited if id in recovered else {}
-            for participant, digests in self._invited.for_space(id).items():
-                if participant in space.participants or participant not in known:
-                    # A token from an invitation must not become that of a participant configured under the same name
-                    # later.
-                    log.warning(
-                        "the invitation of %s to %s is not valid any more",
-                        participant,
-                        id,
-                        extra=event("invitation_void", space=id, participant=participant),
-                    )
-                    continue
-                for digest in digests:
-                    book.add_digest(participant, digest)
-            self._books[id] = book
             self.spaces[id] = Space(
                 space,
                 loop=self.loop,
@@ -104,7 +88,7 @@ class Gateway:
                 metrics=self.metrics.space(id),
                 logs=self.reference_logs.for_space(space),
                 threads=self._replay_threads,
-                mint_token=lambda participant, id=id: self._mint_token(id, participant),  # type: ignore[misc]
+                mint_token=partial(self.identities.mint, id),
                 connection_url=f"{config.public_url or base_url}/ws?{urlencode({'space': id})}",
                 work=self.work,
                 clock=self._clock,
@@ -145,10 +129,9 @@ class Gateway:
             return next(iter(self.spaces.values())) if len(self.spaces) == 1 else None
         return self.spaces.get(name)
 
-    def participant_of(self, space: Space, token: str | None) -> str | None:
-        return self._books[space.id].identify(token)
-
-    def identify(self, request: JoinRequest, *, named_space: str | None, header_token: str | None) -> tuple[Space, str]:
+    def identify(
+        self, request: JoinRequest, *, named_space: str | None, header_token: str | None
+    ) -> tuple[Space, Identity]:
         """Find the space and the participant of a join. The token decides, and everything else must agree with it
         (decision 20). Raises :class:`JoinRefused`."""
         if request.space is not None and named_space is not None and request.space != named_space:
@@ -160,26 +143,34 @@ class Gateway:
             what = "name a space: this gateway serves several" if name is None else "there is no space of that name"
             raise _no_such_space(what)
         tokens = {token for token in (header_token, request.token) if token is not None}
-        named = {self.participant_of(space, token) for token in tokens}
-        if len(named) != 1 or None in named:
+        try:
+            named = [self.identities.identify(space.id, token) for token in tokens]
+        except TokenRefused as refused:
+            raise token_refused(refused) from None
+        if len({each.participant for each in named}) != 1:
             raise _bad_token()
-        (participant,) = named
-        assert participant is not None
-        if request.participant is not None and request.participant != participant:
+        identity = max(named, key=lambda each: each.claims is not None)
+        if request.participant is not None and request.participant != identity.participant:
             raise _bad_token()
-        return space, participant
+        return space, identity
 
-    def confirm(self, request: JoinRequest, space: Space, participant: str) -> None:
-        """Check a further join on a connection that has joined: it must not contradict the first.
+    def confirm(self, request: JoinRequest, space: Space, participant: str) -> Identity | None:
+        """Check a further join on a connection that has joined: it must not contradict the first. Returns who its
+        token names, if it has one.
 
         Raises :class:`JoinRefused`."""
         if request.space is not None and request.space != space.id:
             raise _no_such_space(f"this connection has joined {space.id!r} already")
-        claimed = {request.participant} - {None}
+        identity = None
         if request.token is not None:
-            claimed.add(self.participant_of(space, request.token))
-        if claimed - {participant}:
+            try:
+                identity = self.identities.identify(space.id, request.token)
+            except TokenRefused as refused:
+                raise token_refused(refused) from None
+        claimed = {request.participant, None if identity is None else identity.participant}
+        if claimed - {participant, None}:
             raise _bad_token()
+        return identity
 
     def number_connection(self) -> int:
         """Return the number of a new WebSocket, by which the log names it."""
@@ -197,14 +188,6 @@ class Gateway:
             participant=participant if is_known else None,
             connection=connection,
         )
-
-    def _mint_token(self, space: str, participant: str) -> str:
-        """Make the token of an invited participant. It replaces one that a crash may have left behind."""
-        token = new_token()
-        earlier = self._invited.put(space, participant, token)
-        self._books[space].forget(earlier)
-        self._books[space].add(participant, token)
-        return token
 
     # -- connections ------------------------------------------------------------------------------
 
@@ -289,6 +272,7 @@ class Gateway:
         """Write everything to the journal and close it. Nothing more can happen afterwards."""
         for space in self.spaces.values():
             space.stop()
+        self.identities.close()
         self._replay_threads.close()
         self.reference_logs.close()
         self.recorder.close()
@@ -307,8 +291,11 @@ def _open_journal(config: GatewayConfig) -> tuple[Journal | None, dict[str, Spac
 
 
 def _bad_token() -> JoinRefused:
-    flaw = Unauthorized("the token is missing, unknown, or not of this participant in this space")
-    return JoinRefused(flaw, CloseReason.BAD_TOKEN)
+    return token_refused(TokenRefused(TokenFlaw.UNKNOWN))
+
+
+def token_refused(refused: TokenRefused) -> JoinRefused:
+    return JoinRefused(refused.error, CloseReason.BAD_TOKEN)
 
 
 def _no_such_space(text: str) -> JoinRefused:

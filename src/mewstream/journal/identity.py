@@ -19,7 +19,10 @@ IDENTITY_FILE = "journal.json"
 READERS_BY_REFERENCE = "readers-by-reference"
 """A frame names the record that made its reader set (``readers_seq``), and does not repeat the set."""
 
-FEATURES = (READERS_BY_REFERENCE,)
+ADMISSIONS = "admissions"
+"""There may be records of what signed tokens give (``admitted``, ``admission-ended``)."""
+
+FEATURES = (ADMISSIONS, READERS_BY_REFERENCE)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

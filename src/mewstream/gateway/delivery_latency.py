@@ -29,9 +29,10 @@ class DeliveryLatency:
         self._outbox = outbox
         self._observe = observe
         self._timer: asyncio.TimerHandle | None = None
-        self._arm()
+        self.arm()
 
-    def _arm(self) -> None:
+    def arm(self) -> None:
+        """Measure the next message."""
         self._broadcast.outbox = self
 
     def add(self, parcel: Parcel) -> None:
@@ -44,7 +45,7 @@ class DeliveryLatency:
 
     def _delivered(self, began: float) -> None:
         self._observe(time.perf_counter() - began)
-        self._timer = self._loop.call_later(SAMPLE_SECONDS, self._arm)
+        self._timer = self._loop.call_later(SAMPLE_SECONDS, self.arm)
 
     def stop(self) -> None:
         if self._timer is not None:

@@ -23,7 +23,10 @@ ADMISSIONS = "admissions"
 """There may be records of who may be in a space for how long: by signed tokens (``admitted``, ``admission-ended``), by
 invitations that end (``uninvited``), and of bans (``banned``, ``unbanned``)."""
 
-FEATURES = (ADMISSIONS, READERS_BY_REFERENCE)
+WRITE_REQUESTS = "write-requests"
+"""Participants ask for the right to write (``write-requested``, ``write-denied``), and a grant may replace a writer."""
+
+FEATURES = (ADMISSIONS, READERS_BY_REFERENCE, WRITE_REQUESTS)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

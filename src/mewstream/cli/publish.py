@@ -204,7 +204,7 @@ async def _publish(identity: Identity, job: Job, descriptor: int, cutter: FrameS
                 await _confirm(space, stream, job)
         finally:
             # Also after Ctrl-C and after a refusal, so that readers do not wait for more frames.
-            if job.stream is None and not job.keep_open and stream.is_open and stream.is_mine:
+            if job.stream is None and not (job.keep_open or stream.reused) and stream.is_open and stream.is_mine:
                 await stream.close()
 
 

@@ -19,17 +19,13 @@ IDENTITY_FILE = "journal.json"
 READERS_BY_REFERENCE = "readers-by-reference"
 """A frame names the record that made its reader set (``readers_seq``), and does not repeat the set."""
 
-<<<<<<< HEAD
 NAMES = "names"
 """The answer to ``if_exists: reuse`` is a record (``stream-reused``), and streams may have an ``idle_timeout``."""
 
-FEATURES = (READERS_BY_REFERENCE, NAMES)
-=======
 ADMISSIONS = "admissions"
 """There may be records of what signed tokens give (``admitted``, ``admission-ended``)."""
 
-FEATURES = (ADMISSIONS, READERS_BY_REFERENCE)
->>>>>>> main
+FEATURES = (ADMISSIONS, NAMES, READERS_BY_REFERENCE)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

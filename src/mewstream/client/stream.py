@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -39,9 +39,19 @@ _GATEWAY_FIELDS = frozenset(
         *("stream_id", "namespace", "owner", "owner_connected", "authorized_writers", "authorized_readers"),
         *("created", "status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities"),
         *("reused", "alias_taken_by"),
+        "write_requests",
     }
 )
 READY, LIVE = "ready", "live"
+
+
+class _Outgoing(NamedTuple):
+    """A frame as it is sent. Its sequence number counts only once it is sent."""
+
+    message: bytes
+    is_text: bool
+    id: str | None
+    sequence: int | None = None
 
 
 class Stream(AbstractAsyncContextManager["Stream"]):
@@ -144,6 +154,13 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         return dict(untrusted.as_object(self._described.get("conditions")))
 
     @property
+    def write_requests(self) -> dict[str, str | None]:
+        """The participants that ask for the right to write and have no answer yet, in the order in which they asked,
+        with their reasons."""
+        requests = untrusted.objects(self._described.get("write_requests"))
+        return {str(each.get("participant_id")): untrusted.text(each.get("reason")) for each in requests}
+
+    @property
     def is_announced(self) -> bool:
         """Whether it was opened by a handshake, so that its data are numbered ``stream/data`` envelopes."""
         return "capabilities" in self._described
@@ -170,50 +187,97 @@ class Stream(AbstractAsyncContextManager["Stream"]):
 
     # -- writing ----------------------------------------------------------------------------------
 
-    async def send(self, data: Any, *, format: str | None = None, numbered: bool | None = None) -> None:
+    async def send(
+        self, data: Any, *, format: str | None = None, numbered: bool | None = None, confirm: bool = False
+    ) -> None:
         """Send a frame: bytes as they are, text as text, anything else as JSON. Waits while the gateway is behind, and
         while a lost connection is being made again; :meth:`flush` waits until it is recorded.
 
         ``numbered`` sends a ``stream/data`` envelope with the next sequence number, so that readers notice what is
         missing; that is the default for an announced stream, but not for bytes. ``format`` says which of several
-        formats the frame has.
+        formats the frame has. ``confirm`` waits until this frame is recorded, and raises the very error with which it
+        was refused, and :class:`FramesUnconfirmed` if the connection was lost before the gateway could say.
 
         Raises :class:`UnauthorizedStreamWrite`, :class:`StreamNotFound` or :class:`InvalidOperation` if we may not
-        write now, :class:`FormatViolation` or :class:`FormatRequired` if the stream was opened with ``validate``,
-        :class:`ConnectionClosed`, TypeError for options that do not go together, and any :class:`PeerError` with which
-        the gateway has refused an earlier frame.
+        write now, :class:`LimitExceeded` for a frame that is larger than the gateway takes, :class:`FormatViolation`
+        or :class:`FormatRequired` if the stream was opened with ``validate``, :class:`ConnectionClosed`, TypeError for
+        options that do not go together, and any :class:`PeerError` with which the gateway has refused an earlier frame.
         """
         await self._check_writable()
+        outgoing = self._outgoing(data, format, numbered, id=self._space._calls.next_id() if confirm else None)
+        link = self._space._link
+        if outgoing.sequence is not None:
+            link.check_size(outgoing.message)
+            self._sequence = outgoing.sequence
+        if confirm:
+            await self._send_confirmed(outgoing)
+        else:
+            await link.send_frame(outgoing.message, self._tally, is_text=outgoing.is_text)
+
+    def try_send(self, data: Any, *, format: str | None = None, numbered: bool | None = None) -> bool:
+        """Send a frame if that is possible without waiting, and return whether it was: False while the gateway is
+        behind or there is no connection. For data that is worth nothing later, such as a position in a game. The
+        options are those of :meth:`send`, which raises the same."""
+        self._require_writable()
+        outgoing = self._outgoing(data, format, numbered)
+        is_sent = self._space._link.try_send_frame(outgoing.message, self._tally, is_text=outgoing.is_text)
+        if is_sent and outgoing.sequence is not None:
+            self._sequence = outgoing.sequence
+        return is_sent
+
+    def _outgoing(self, data: Any, format: str | None, numbered: bool | None, *, id: str | None = None) -> _Outgoing:
+        """Encode and check a frame. ``id`` is for a refusal to refer to."""
         is_binary = isinstance(data, bytes | bytearray | memoryview)
         if numbered is None:
             numbered = self.is_announced and not is_binary
         if numbered:
             if is_binary:
                 raise TypeError("bytes cannot stand in stream/data, which is JSON: send them with numbered=False")
-            await self._send_numbered(data, format)
-            return
+            return self._numbered(data, format, id)
         if format is not None:
             raise TypeError("a raw frame cannot say its format: send it with numbered=True")
         body = _encoded(data)
         if self._validates and self.formats:
             name = self._format(None)
             self._raise_problems(name, self._checkers[name].problems_in(body, text=not is_binary))
-        await self._space._link.send_frame(self._frame_prefix + body, self._tally, is_text=not is_binary)
+        if id is not None and self._space._link.has_positions:
+            return _Outgoing(frames.frame_with_id(self.id, id, body), not is_binary, id)
+        return _Outgoing(self._frame_prefix + body, not is_binary, id)
 
-    async def _send_numbered(self, content: Any, format: str | None) -> None:
+    def _numbered(self, content: Any, format: str | None, id: str | None) -> _Outgoing:
         if self._validates and self.formats:
             name = self._format(format)
             self._raise_problems(name, self._checkers[name].problems(msgspec.to_builtins(content)))
-        self._sequence += 1
+        sequence = self._sequence + 1
         payload: dict[str, Any] = {
             "stream": {"stream_id": self.id},
-            "sequence": self._sequence,
+            "sequence": sequence,
             "content": content,
         }
         if format is not None:
             payload["format_id"] = format
-        body = messages.encode(kinds.STREAM_DATA, payload, id=self._space._calls.next_id())
-        await self._space._link.send_frame(body, self._tally, is_text=True)
+        id = id or self._space._calls.next_id()
+        return _Outgoing(messages.encode(kinds.STREAM_DATA, payload, id=id), True, id, sequence)
+
+    async def _send_confirmed(self, outgoing: _Outgoing) -> None:
+        """Send a frame, and wait until the gateway has answered for it. Its refusal comes before the answer to the
+        ping that follows it."""
+        assert outgoing.id is not None
+        link, confirmed = self._space._link, self._space._inbox.confirmed
+        tally = Tally()  # of this frame alone
+        refused = confirmed.expect(outgoing.id)
+        try:
+            await link.send_frame(outgoing.message, tally, is_text=outgoing.is_text)
+            try:
+                await link.round_trip(tally)
+            except FramesUnconfirmed:
+                refused.raise_if_refused()
+                raise
+            refused.raise_if_refused()
+        finally:
+            confirmed.forget(outgoing.id)
+        if not link.has_positions:
+            self._raise_refusal()  # of a gateway that does not know ids of frames
 
     def _format(self, format: str | None) -> str:
         """Return the id of the format to use, after making a checker for it. Raises if the stream does not have it."""
@@ -243,6 +307,11 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         if self.is_open:
             # A grant is perhaps on its way: after a round trip we have received everything sent before it.
             await self._space._link.round_trip()
+        self._require_writable()
+
+    def _require_writable(self) -> None:
+        """Raise if we may not write, as far as we know."""
+        self._raise_refusal()
         if not self.is_open:
             raise StreamNotFound(f"{self.id} has ended ({self._status})", stream_id=self.id)
         if self._status == READY:
@@ -286,11 +355,38 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         reason: str | None = None,
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
+        replaces: str | None = None,
     ) -> None:
         """Let another participant write: until it is revoked, until the time ``expires_at``, or for ``max_frames``
-        frames. Raises :class:`ParticipantNotFound`, and ValueError for a time without a time zone."""
+        frames. ``replaces`` is a writer that loses the right at the same moment, so that both are never writers.
+        Raises :class:`ParticipantNotFound`, :class:`InvalidOperation` if the one to be replaced is no writer or owns
+        the stream, and ValueError for a time without a time zone."""
         conditions = messages.without_none(expires_at=_rfc3339(expires_at), max_frames=max_frames)
-        await self._change(kinds.GRANT_WRITE, participant, reason, conditions=conditions or None)
+        await self._change(kinds.GRANT_WRITE, participant, reason, conditions=conditions or None, replaces=replaces)
+
+    async def hand_over(self, to: str, *, reason: str | None = None) -> None:
+        """Let another participant write in the place of the one who writes now, beside the owner; if there is none, it
+        is simply granted the right. Nobody writes in between, and nobody beside it.
+
+        Raises as :meth:`grant` does, and ValueError if several could be replaced: say which by ``grant(replaces=)``.
+        If somebody else was faster, it raises :class:`InvalidOperation` and changes nothing."""
+        writers = [each for each in self.authorized_writers if each not in (self.owner, to)]
+        if len(writers) > 1:
+            raise ValueError(
+                f"{self.id} has the writers {', '.join(writers)}: say by grant(replaces=) whose place it is"
+            )
+        await self.grant(to, reason=reason, replaces=next(iter(writers), None))
+
+    async def ask(self, *, reason: str | None = None) -> None:
+        """Ask for the right to write. The owner and everyone else is told; the answer is a :class:`WriteGranted` or
+        :class:`WriteDenied` event. Asking again replaces the reason. Raises :class:`InvalidOperation` if we may write
+        already, :class:`LimitExceeded` if too many ask."""
+        await self._space._call(kinds.REQUEST_WRITE, messages.without_none(stream_id=self.id, reason=reason))
+
+    async def deny(self, participant: str, *, reason: str | None = None) -> None:
+        """Answer a participant that asks for the right to write with no. Raises :class:`InvalidOperation` if it does
+        not ask."""
+        await self._change(kinds.DENY_WRITE, participant, reason)
 
     async def revoke(self, participant: str, *, reason: str | None = None) -> None:
         """Revoke the right to write. When this returns, no further frame of that writer is accepted."""
@@ -373,6 +469,23 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         self._update()
         self._status = READY if described.get("status") == READY else LIVE
 
+    def _asked(self, participant: str, reason: str | None, ts: str) -> None:
+        asked = {"participant_id": participant, "reason": reason, "ts": ts}
+        requests = untrusted.objects(self._described.get("write_requests"))
+        for place, each in enumerate(requests):
+            if each.get("participant_id") == participant:
+                requests[place] = {**each, "reason": reason}
+                break
+        else:
+            requests = [*requests, asked]
+        self._update(write_requests=requests)
+
+    def _answered(self, participant: str) -> None:
+        """A participant asks no more for the right to write."""
+        requests = untrusted.objects(self._described.get("write_requests"))
+        if any(each.get("participant_id") == participant for each in requests):
+            self._update(write_requests=[each for each in requests if each.get("participant_id") != participant])
+
     def _started(self) -> None:
         self._status = LIVE
         self._update(status=LIVE)
@@ -381,6 +494,7 @@ class Stream(AbstractAsyncContextManager["Stream"]):
 _ANSWERS = {
     kinds.GRANT_WRITE: kinds.WRITE_GRANTED,
     kinds.REVOKE_WRITE: kinds.WRITE_REVOKED,
+    kinds.DENY_WRITE: kinds.WRITE_DENIED,
     kinds.GRANT_READ: kinds.READ_GRANTED,
     kinds.REVOKE_READ: kinds.READ_REVOKED,
 }

@@ -25,7 +25,10 @@ NAMES = "names"
 ADMISSIONS = "admissions"
 """There may be records of what signed tokens give (``admitted``, ``admission-ended``)."""
 
-FEATURES = (ADMISSIONS, NAMES, READERS_BY_REFERENCE)
+WRITE_REQUESTS = "write-requests"
+"""Participants ask for the right to write (``write-requested``, ``write-denied``), and a grant may replace a writer."""
+
+FEATURES = (ADMISSIONS, NAMES, READERS_BY_REFERENCE, WRITE_REQUESTS)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

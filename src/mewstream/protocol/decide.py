@@ -61,6 +61,7 @@ from mewstream.protocol.right_rules import (
 from mewstream.protocol.state import Answer, SpaceState
 from mewstream.protocol.stream_rules import STREAM_RULES, capability_violation, require_capability
 from mewstream.protocol.times import SECOND
+from mewstream.protocol.write_request_rules import WRITE_REQUEST_RULES
 
 MAX_PAUSE_SECONDS = 7 * 86_400
 #: Bytes of a payload above which rights are checked before it is decoded. A smaller one takes no time to decode, so
@@ -104,7 +105,7 @@ def decide(state: SpaceState, now: int, command: commands.Command) -> Decision:
         return _send(state, now, command.sender, command.envelope)
     ledger = Ledger(state, now)
     if isinstance(command, commands.SendFrames):
-        undecided = decide_frames(ledger, command.sender, command.stream, command.data, command.opcode)
+        undecided = decide_frames(ledger, command.sender, command.stream, command.data, command.opcode, command.id)
         return Decision(ledger.records, undecided=undecided)
     _happen(ledger, command)
     return Decision(ledger.records)
@@ -520,7 +521,10 @@ def _require_held(state: SpaceState, sender: str, patterns: Sequence[dict[str, A
 
 
 #: Kinds that take a right on the stream, and not a capability.
-_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys()) - {kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}
+_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys() | WRITE_REQUEST_RULES.keys()) - {
+    kinds.STREAM_REQUEST,
+    kinds.STREAM_ANNOUNCE,
+}
 
 _RULES = {
     kinds.CAPABILITY_GRANT: _capability_grant,
@@ -534,6 +538,7 @@ _RULES = {
     **PROPOSAL_RULES,
     **STREAM_RULES,
     **RIGHT_RULES,
+    **WRITE_REQUEST_RULES,
 }
 
 #: Kinds that the gateway acts on, whose payloads must be small. Opening a stream has a limit of its own.

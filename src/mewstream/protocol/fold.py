@@ -37,10 +37,22 @@ from mewstream.protocol.records import (
     StreamStarted,
     Suspended,
     Unpaused,
+    WriteDenied,
     WriteGranted,
+    WriteRequested,
     WriteRevoked,
 )
-from mewstream.protocol.state import Admission, Answer, Participant, Pause, Rights, SpaceState, Stream, WriteRight
+from mewstream.protocol.state import (
+    Admission,
+    Answer,
+    Participant,
+    Pause,
+    Rights,
+    SpaceState,
+    Stream,
+    WriteRequest,
+    WriteRight,
+)
 from mewstream.protocol.times import SECOND
 
 #: Participants whose answers are remembered. The one that has been silent for longest is forgotten first.
@@ -200,6 +212,10 @@ def _left(state: SpaceState, record: Left) -> None:
     state.connected -= present.connected
     state.descriptions.forget(record.participant)
     state.timers.pop(("rejoin", record.participant, ""), None)
+    for stream_id in _asked(state, record.participant):
+        stream = state.streams[stream_id]
+        _drop_request(state, stream, record.participant)
+        stream.last_seq = record.seq
     for stream_id in _owned(state, record.participant):
         stream = state.streams[stream_id]
         if stream.policy.on_owner_leave != "keep":
@@ -308,8 +324,7 @@ def _stream_reused(state: SpaceState, record: StreamReused) -> None:
 
 
 def _touched(state: SpaceState, stream: Stream, record: Record) -> None:
-    """Something of a stream has changed."""
-    stream.version += 1
+    """Something of a stream has changed, so that it is not idle."""
     stream.last_seq = record.seq
     stream.last_ts = record.ts
     _await_idle(state, stream)
@@ -344,6 +359,7 @@ def _end_standing(state: SpaceState, stream: Stream, participant: str) -> None:
 def _stream_started(state: SpaceState, record: StreamStarted) -> None:
     stream = state.streams[record.stream_id]
     stream.status = table.BY_EVENT_AND_STATE[kinds.STREAM_START, stream.status].target
+    stream.version += 1
     _touched(state, stream, record)
     state.timers.pop(("start", stream.id, ""), None)
 
@@ -365,6 +381,8 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
         _drop_right(state, reader, "reads", stream.id)
     for what in ("start", "owner", "idle"):
         state.timers.pop((what, stream.id, ""), None)
+    for participant in stream.write_requests:
+        _drop_right(state, participant, "asks", stream.id)
 
 
 # -- rights ---------------------------------------------------------------------------------------
@@ -421,17 +439,39 @@ def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> No
     _right_changed(state, stream, record)
 
 
+def _write_requested(state: SpaceState, record: WriteRequested) -> None:
+    stream = state.streams[record.stream_id]
+    request = stream.write_requests.setdefault(record.participant, WriteRequest(record.ts))
+    request.reason = record.reason
+    _touched(state, stream, record)
+    _add_right(state, record.participant, "asks", stream.id)
+
+
+def _write_denied(state: SpaceState, record: WriteDenied) -> None:
+    stream = state.streams[record.stream_id]
+    _drop_request(state, stream, record.participant)
+    _touched(state, stream, record)
+    _answered_by(state, record.by, record.request_id, record)
+
+
+def _drop_request(state: SpaceState, stream: Stream, participant: str) -> None:
+    if stream.write_requests.pop(participant, None) is not None:
+        _drop_right(state, participant, "asks", stream.id)
+
+
 def _right_changed(
     state: SpaceState,
     stream: Stream,
     record: WriteGranted | WriteRevoked | OwnershipTransferred | ReadGranted | ReadRevoked,
 ) -> None:
+    stream.version += 1
     _touched(state, stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
 
 def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRight) -> None:
     stream.writers[writer] = right
+    _drop_request(state, stream, writer)
     _add_right(state, writer, "writes", stream.id)
     timer = ("expire", stream.id, writer)
     if right.expires_at is None:
@@ -446,13 +486,18 @@ def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
         _drop_right(state, writer, "writes", stream.id)
 
 
+def _asked(state: SpaceState, participant: str) -> list[str]:
+    rights = state.rights.get(participant)
+    return list(rights.asks) if rights is not None else []
+
+
 def _owned(state: SpaceState, participant: str) -> Iterable[str]:
     rights = state.rights.get(participant)
     return rights.owns if rights is not None else ()
 
 
 def _add_right(state: SpaceState, participant: str, which: str, stream_id: str) -> None:
-    """``which`` is ``owns``, ``writes`` or ``reads``."""
+    """``which`` is ``owns``, ``writes``, ``reads`` or ``asks``."""
     getattr(state.rights.setdefault(participant, Rights()), which)[stream_id] = None
     state.descriptions.forget(participant)
 
@@ -462,7 +507,7 @@ def _drop_right(state: SpaceState, participant: str, which: str, stream_id: str)
     if rights is not None:
         getattr(rights, which).pop(stream_id, None)
         state.descriptions.forget(participant)
-        if not (rights.owns or rights.writes or rights.reads):
+        if not (rights.owns or rights.writes or rights.reads or rights.asks):
             del state.rights[participant]
 
 
@@ -491,6 +536,8 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     WriteGranted: _write_granted,
     WriteRevoked: _write_revoked,
     OwnershipTransferred: _ownership_transferred,
+    WriteRequested: _write_requested,
+    WriteDenied: _write_denied,
     ReadGranted: _readers_changed,
     ReadRevoked: _readers_changed,
 }

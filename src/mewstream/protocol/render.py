@@ -28,6 +28,7 @@ from mewstream.protocol.records import (
     StreamOpened,
     StreamReused,
     Unpaused,
+    WriteDenied,
     WriteGranted,
     WriteRevoked,
 )
@@ -42,7 +43,7 @@ class Message(NamedTuple):
     kind: str
     payload: dict[str, Any]
     to: list[str] | None = None
-    correlation_id: str | None = None
+    correlation_id: str | list[str] | None = None
     context: str | None = None
 
 
@@ -79,7 +80,7 @@ def gateway_envelope(
     id: str,
     ts: int,
     to: list[str] | None = None,
-    correlation_id: str | None = None,
+    correlation_id: str | list[str] | None = None,
     context: str | None = None,
 ) -> bytes:
     """A message from ``system:gateway``."""
@@ -93,7 +94,7 @@ def gateway_envelope(
         fields["to"] = to
     fields["kind"] = kind
     if correlation_id is not None:
-        fields["correlation_id"] = [correlation_id]
+        fields["correlation_id"] = [correlation_id] if isinstance(correlation_id, str) else correlation_id
     if context is not None:
         fields["context"] = context
     fields["payload"] = payload
@@ -167,7 +168,7 @@ def _refused(space: str, record: Refused) -> Message | None:
     payload = {"error": record.code, "message": record.message, **record.details}
     if unanswered > 1:
         payload["count"] = unanswered
-    return Message(kinds.ERROR, payload, [record.sender], record.id)
+    return Message(kinds.ERROR, payload, [record.sender], record.ids or record.id)
 
 
 def _frames_dropped(space: str, record: FramesDropped) -> Message:
@@ -243,7 +244,22 @@ def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted
         payload["authorized_readers"] = record.authorized_readers
     if isinstance(record, WriteGranted) and record.conditions is not None:
         payload["conditions"] = record.conditions
+    if isinstance(record, WriteGranted) and record.replaces is not None:
+        payload["replaces"] = record.replaces
+    if isinstance(record, WriteRevoked) and record.replaced_by is not None:
+        payload["replaced_by"] = record.replaced_by
     return Message(EMITS[_RIGHT_EVENTS[type(record)]], payload, correlation_id=record.request_id)
+
+
+def _write_denied(space: str, record: WriteDenied) -> Message:
+    payload = {
+        "stream_id": record.stream_id,
+        "participant_id": record.participant,
+        "reason": record.reason,
+        "by": record.by,
+        "stream": stream_names(space, record.stream_id),
+    }
+    return Message(EMITS[kinds.DENY_WRITE], payload, correlation_id=record.request_id)
 
 
 _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
@@ -257,5 +273,6 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     StreamReused: _stream_reused,
     StreamEnded: _stream_ended,
     OwnershipTransferred: _ownership_transferred,
+    WriteDenied: _write_denied,
     **dict.fromkeys(_RIGHT_EVENTS, _right_changed),
 }

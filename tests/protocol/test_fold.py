@@ -146,6 +146,10 @@ def every_kind_of_record() -> Scene:
     scene.do(
         commands.Refuse("ann", "frame", "limit_exceeded", "too much", 429, {"limit": "x"}, excerpt=b"\xff", count=3)
     )
+    scene.send("ann", kinds.INVITE, {"participant_id": "late", "capabilities": [{"kind": "chat"}], "expires_in": 9})
+    scene.send("ann", kinds.UNINVITE, {"participant_id": "late"})
+    scene.send("ann", kinds.KICK, {"participant_id": "cat", "ban": 60})
+    scene.send("ann", kinds.UNBAN, {"participant_id": "cat"})
     scene.do(commands.Admit("cat", [{"kind": "chat"}], now + 9 * SECOND))
     scene.do(commands.EndAdmission("cat"))
     scene.do(commands.Admit("dog", [{"kind": "chat"}], now + 99 * SECOND, "issuer"))

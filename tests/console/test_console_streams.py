@@ -77,3 +77,29 @@ async def test_who_may_not_is_told_why(console: ConsolePage, gateway: GatewayPro
         await expect(grant).to_have_attribute("aria-disabled", "true")
         await grant.click(force=True)  # a real person can click it too
         await expect(console.page.get_by_role("status")).to_contain_text("only server, who owns it")
+
+
+async def test_answering_who_asks_and_asking_oneself(console: ConsolePage, gateway: GatewayProcess) -> None:
+    async with joined(gateway, "server") as server, joined(gateway, "alice") as alice, joined(gateway, "bob") as bob:
+        hero = await server.open_stream(desired_id="wanted")
+        await console.enter("you")
+        await console.open_stream("wanted")
+        await (await bob.stream(hero.id)).ask(reason="let me try")
+        wish = console.page.locator(".wish")
+        await expect(wish).to_contain_text("let me try")
+        with bob.events() as news:
+            await console.button("deny-bob").click()
+            assert (await event_of(news, mewstream.WriteDenied)).by == "you"
+            await expect(wish).to_have_count(0)
+            await (await alice.stream(hero.id)).ask()
+            await console.button("grant-alice").click()
+            await event_of(news, mewstream.WriteGranted)
+            # Alice's place goes to bob, at one point of the log.
+            await console.choose("bob", reason="next one")
+            await console.button("hand-over").click()
+            assert (await event_of(news, mewstream.WriteRevoked)).participant == "alice"
+            assert (await event_of(news, mewstream.WriteGranted)).participant == "bob"
+        with server.events() as news:
+            await console.button("ask").click()
+            assert (await event_of(news, mewstream.WriteRequested)).participant == "you"
+        await expect(wish).to_contain_text("you")

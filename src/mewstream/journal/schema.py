@@ -109,6 +109,9 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
     records.StreamOpened: lambda r: Described(
         kinds.STREAM_OPEN if r.status == "live" else kinds.STREAM_READY, r.owner, None, r.stream_id
     ),
+    records.StreamReused: lambda r: Described(
+        kinds.STREAM_OPEN if r.kind == kinds.STREAM_REQUEST else kinds.STREAM_READY, r.owner, None, r.stream_id
+    ),
     records.StreamStarted: lambda r: Described(kinds.STREAM_START, r.by, None, r.stream_id),
     records.StreamEnded: lambda r: Described(_ENDINGS.get(r.how), r.by, None, r.stream_id),
     records.WriteGranted: lambda r: Described(kinds.WRITE_GRANTED, r.by, r.participant, r.stream_id),

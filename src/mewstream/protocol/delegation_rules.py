@@ -22,7 +22,7 @@ def asked_delegation(state: SpaceState, sender: str, value: Any) -> Delegation |
     try:
         delegation = _delegation(value)
     except ValidationFailed:
-        if state.knows_v04_alone(sender):
+        if not state.knows_extensions(sender):
             return None
         raise
     if delegation.depth > state.limits.delegation_depth:

@@ -33,6 +33,7 @@ from mewstream.protocol.records import (
     SpaceStarted,
     StreamEnded,
     StreamOpened,
+    StreamReused,
     StreamStarted,
     Suspended,
     Unpaused,
@@ -86,6 +87,9 @@ def _frames(state: SpaceState, record: Frame | FrameBlock) -> None:
     stream = state.streams[record.stream_id]
     stream.frames = record.stream_seq + count - 1
     stream.last_seq = state.seq
+    stream.last_ts = record.ts
+    if stream.policy.idle_timeout:
+        _await_idle(state, stream)
     right = stream.writers[record.sender]
     if right.is_bounded:
         delegation.spend(stream, record.sender, count)
@@ -125,7 +129,7 @@ def _remember(state: SpaceState, sender: str, id: str, answer: Answer) -> None:
                 _forget_id(state, silent, forgotten)
     state.answers[sender] = answers
     answers[id] = answer
-    if not answer.records:  # what was refused has reached nobody, and others may use its id
+    if not answer.is_private:
         state.used_ids.setdefault(id, sender)
     while len(answers) > state.limits.remembered_ids:
         oldest = next(iter(answers))
@@ -167,6 +171,10 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
         state.roster[id] = admission.capabilities
     state.compiled.clear()
     state.descriptions.forget_all()
+    for stream in state.streams.values():
+        if stream.policy.idle_timeout:
+            # Nobody could write while the gateway was down.
+            state.timers["idle", stream.id, ""] = record.ts + round(stream.policy.idle_timeout * SECOND)
 
 
 def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
@@ -307,7 +315,24 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         state.aliases[record.alias] = stream.id
     if record.start_by is not None:
         state.timers["start", stream.id, ""] = record.start_by
+    _await_idle(state, stream)
     _answered_by(state, record.owner, record.request_id, record)
+
+
+def _stream_reused(state: SpaceState, record: StreamReused) -> None:
+    _remember(state, record.owner, record.request_id, Answer(record.digest, record.seq, record.ts, [record]))
+
+
+def _touched(state: SpaceState, stream: Stream, record: Record) -> None:
+    """Something of a stream has changed, so that it is not idle."""
+    stream.last_seq = record.seq
+    stream.last_ts = record.ts
+    _await_idle(state, stream)
+
+
+def _await_idle(state: SpaceState, stream: Stream) -> None:
+    if stream.policy.idle_timeout:
+        state.timers["idle", stream.id, ""] = stream.last_ts + round(stream.policy.idle_timeout * SECOND)
 
 
 def index_stream(state: SpaceState, stream: Stream) -> None:
@@ -335,7 +360,7 @@ def _stream_started(state: SpaceState, record: StreamStarted) -> None:
     stream = state.streams[record.stream_id]
     stream.status = table.BY_EVENT_AND_STATE[kinds.STREAM_START, stream.status].target
     stream.version += 1
-    stream.last_seq = record.seq
+    _touched(state, stream, record)
     state.timers.pop(("start", stream.id, ""), None)
 
 
@@ -354,10 +379,10 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
         state.timers.pop(("expire", stream.id, writer), None)
     for reader in stream.readers or ():
         _drop_right(state, reader, "reads", stream.id)
+    for what in ("start", "owner", "idle"):
+        state.timers.pop((what, stream.id, ""), None)
     for participant in stream.write_requests:
         _drop_right(state, participant, "asks", stream.id)
-    state.timers.pop(("start", stream.id, ""), None)
-    state.timers.pop(("owner", stream.id, ""), None)
 
 
 # -- rights ---------------------------------------------------------------------------------------
@@ -432,14 +457,14 @@ def _write_requested(state: SpaceState, record: WriteRequested) -> None:
     stream = state.streams[record.stream_id]
     request = stream.write_requests.setdefault(record.participant, WriteRequest(record.ts))
     request.reason = record.reason
-    stream.last_seq = record.seq
+    _touched(state, stream, record)
     _add_right(state, record.participant, "asks", stream.id)
 
 
 def _write_denied(state: SpaceState, record: WriteDenied) -> None:
     stream = state.streams[record.stream_id]
     _drop_request(state, stream, record.participant)
-    stream.last_seq = record.seq
+    _touched(state, stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
 
@@ -454,7 +479,7 @@ def _right_changed(
     record: WriteGranted | WriteRevoked | OwnershipTransferred | ReadGranted | ReadRevoked,
 ) -> None:
     stream.version += 1
-    stream.last_seq = record.seq
+    _touched(state, stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
 
@@ -519,6 +544,7 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     Unpaused: _unpaused,
     ShutDown: _shut_down,
     StreamOpened: _stream_opened,
+    StreamReused: _stream_reused,
     StreamStarted: _stream_started,
     StreamEnded: _stream_ended,
     WriteGranted: _write_granted,

@@ -186,6 +186,7 @@ class StreamPolicy(msgspec.Struct, frozen=True):
     owner_leave_grace: float
     on_slow: str
     validate: str
+    idle_timeout: float = 0.0
 
 
 class StreamOpened(Record, tag="stream-opened"):
@@ -204,6 +205,20 @@ class StreamOpened(Record, tag="stream-opened"):
     formats: list[dict[str, Any]] = []
     start_by: int | None = None
     owner_connected: bool = True
+    alias_taken_by: str | None = None
+    """The stream that has the desired name, if the requester is told."""
+
+
+class StreamReused(Record, tag="stream-reused"):
+    """The owner of a stream asked for its name again (``if_exists: reuse``). Nothing changes, and the owner alone is
+    told: ``described`` is the stream as it was then. The request itself is not relayed."""
+
+    stream_id: str
+    owner: str
+    kind: str
+    request_id: str
+    digest: int
+    described: dict[str, Any]
 
 
 class StreamStarted(Record, tag="stream-started"):

@@ -100,7 +100,7 @@ def _replaced(state: SpaceState, sender: str, payload: dict[str, Any]) -> str | 
     """The writer in whose place the right is granted."""
     if payload.get("replaces") is None:
         return None
-    if state.knows_v04_alone(sender) and not isinstance(payload["replaces"], str):
+    if not state.knows_extensions(sender) and not isinstance(payload["replaces"], str):
         return None  # it is metadata of the client's own
     return required_id(payload, "replaces", max_bytes=state.limits.id_bytes)
 
@@ -336,6 +336,8 @@ def stream_timer_due(ledger: Ledger, timer: Timer) -> None:
             code="start_timeout",
             message=f"{stream_id} was announced and not started within {seconds:g} seconds",
         )
+    elif what == "idle":
+        ledger.write(StreamEnded, stream_id=stream_id, how="closed", by=kinds.GATEWAY, reason="idle")
     elif stream.policy.on_owner_leave == "transfer" and (heir := _longest_standing_writer(ledger.state, stream)):
         ledger.write(
             OwnershipTransferred,

@@ -99,7 +99,7 @@ def load(data: bytes) -> SpaceState:
         for sender, answers in snapshot.answers.items()
     }
     for sender, answers in state.answers.items():
-        state.used_ids.update({id: sender for id, each in answers.items() if not each.is_refusal})
+        state.used_ids.update({id: sender for id, each in answers.items() if not each.is_private})
     state.proposals = Proposals.of(snapshot.proposals)
     for participant, pause in snapshot.paused.items():
         if isinstance(pause, int):

@@ -21,7 +21,7 @@ from mewstream.protocol.errors import ValidationFailed
 from mewstream.protocol.identifiers import stream_names
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
-from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy
+from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy, StreamReused
 from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
@@ -106,6 +106,8 @@ class Stream(msgspec.Struct):
     formats: list[dict[str, Any]]
     frames: int = 0
     last_seq: int = 0
+    last_ts: int = 0
+    """When it had its last frame or change, in microseconds."""
     sequences: dict[str, tuple[int, int]] = {}
     """Writer -> (counting since, last sequence) of its ``stream/data``. This outlives a revoke: a writer that is
     granted again within its session continues its numbers."""
@@ -143,6 +145,7 @@ class Stream(msgspec.Struct):
             announced=record.status != Status.LIVE,
             formats=record.formats,
             last_seq=record.seq,
+            last_ts=record.ts,
             readers_seq=None if record.authorized_readers is None else record.seq,
         )
 
@@ -178,6 +181,9 @@ class Stream(msgspec.Struct):
             ("formats", self.formats or None),
             ("conditions", conditions or None),
             ("delegations", self._described_delegations() or None),
+            # These are told once, in the answer to a request.
+            ("reused", None),
+            ("alias_taken_by", None),
             ("write_requests", self._described_requests() or None),
         ):
             if value is None:
@@ -222,8 +228,9 @@ class Answer(msgspec.Struct):
     records: list[Record] = []
 
     @property
-    def is_refusal(self) -> bool:
-        return any(isinstance(record, Refused) for record in self.records)
+    def is_private(self) -> bool:
+        """The envelope reached nobody: others may use its id."""
+        return any(isinstance(record, Refused | StreamReused) for record in self.records)
 
 
 @dataclass(slots=True)
@@ -326,6 +333,11 @@ class SpaceState:
         """Connected, or suspended and expected back."""
         return participant in self.participants
 
+    def knows_extensions(self, participant: str) -> bool:
+        """Whether its client has sent ``extensions``. What it does not mean as we do stays metadata otherwise."""
+        present = self.participants.get(participant)
+        return present is not None and present.extensions is not None
+
     def is_paused(self, participant: str, now: int) -> bool:
         pause = self.paused.get(participant)
         return pause is not None and (pause.until is None or now < pause.until)
@@ -333,11 +345,6 @@ class SpaceState:
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)
         return present is not None and present.connected
-
-    def knows_v04_alone(self, participant: str) -> bool:
-        """Whether its client sent no extensions, so that a field of ours that it uses otherwise is metadata to it."""
-        present = self.participants.get(participant)
-        return present is None or present.extensions is None
 
     # -- streams ------------------------------------------------------------------------------
 

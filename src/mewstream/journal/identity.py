@@ -23,7 +23,8 @@ NAMES = "names"
 """The answer to ``if_exists: reuse`` is a record (``stream-reused``), and streams may have an ``idle_timeout``."""
 
 ADMISSIONS = "admissions"
-"""There may be records of what signed tokens give (``admitted``, ``admission-ended``)."""
+"""There may be records of who may be in a space for how long: by signed tokens (``admitted``, ``admission-ended``), by
+invitations that end (``uninvited``), and of bans (``banned``, ``unbanned``)."""
 
 DELEGATION = "delegation"
 """A right may be granted by a delegate (``parent``), and ends with the right of that."""

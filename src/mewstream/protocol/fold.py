@@ -14,6 +14,7 @@ from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     AdmissionEnded,
     Admitted,
+    Banned,
     CapabilitiesGranted,
     CapabilitiesRevoked,
     ClockJumped,
@@ -36,6 +37,8 @@ from mewstream.protocol.records import (
     StreamReused,
     StreamStarted,
     Suspended,
+    Unbanned,
+    Uninvited,
     Unpaused,
     WriteDenied,
     WriteGranted,
@@ -182,7 +185,7 @@ def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
     the expiry of a right, do not. The new ends of pauses are records of their own."""
     before = record.ts - record.shift
     for timer, due in list(state.timers.items()):
-        if timer[0] not in ("expire", "pause", "admission") and due > before:
+        if timer[0] not in ("expire", "pause", "admission", "invitation", "ban") and due > before:
             state.timers[timer] = due + record.shift
 
 
@@ -203,6 +206,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
     present.extensions = record.extensions
     state.shut_down.pop(record.participant, None)
     state.timers.pop(("rejoin", record.participant, ""), None)
+    state.timers.pop(("invitation", record.participant, ""), None)
     for stream_id in _owned(state, record.participant):
         state.timers.pop(("owner", stream_id, ""), None)
 
@@ -254,6 +258,29 @@ def _invited(state: SpaceState, record: Invited) -> None:
     state.roster[record.participant] = record.capabilities
     _capabilities_changed(state, record.participant)
     _answered_by(state, record.by, record.request_id, record)
+    if record.expires_at is not None:
+        state.timers["invitation", record.participant, ""] = record.expires_at
+
+
+def _uninvited(state: SpaceState, record: Uninvited) -> None:
+    id = record.participant
+    del state.invited[id]
+    state.timers.pop(("invitation", id, ""), None)
+    for grant_id in state.capability_grants.pop(id, {}):
+        state.granters.pop(grant_id, None)
+    if id not in state.admitted and id not in state.config.get("participants", {}):
+        del state.roster[id]
+    _capabilities_changed(state, id)
+
+
+def _banned(state: SpaceState, record: Banned) -> None:
+    state.banned[record.participant] = record.until
+    state.timers["ban", record.participant, ""] = record.until
+
+
+def _unbanned(state: SpaceState, record: Unbanned) -> None:
+    state.banned.pop(record.participant, None)
+    state.timers.pop(("ban", record.participant, ""), None)
 
 
 def _admitted(state: SpaceState, record: Admitted) -> None:
@@ -538,6 +565,9 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     CapabilitiesGranted: _capabilities_granted,
     CapabilitiesRevoked: _capabilities_revoked,
     Invited: _invited,
+    Uninvited: _uninvited,
+    Banned: _banned,
+    Unbanned: _unbanned,
     Admitted: _admitted,
     AdmissionEnded: _admission_ended,
     Paused: _paused,

@@ -51,6 +51,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     capability_grants: int = 1_024
     """Runtime capability grants that a space remembers."""
     invitations: int = 10_000
+    bans: int = 10_000
+    """Participants that are banned at once."""
     admissions: int = 20_000
     """Signed tokens of different participants that are in use at once."""
     remembered_ids: int = 128

@@ -129,6 +129,33 @@ class Invited(Record, tag="invited"):
     capabilities: list[dict[str, Any]]
     by: str
     request_id: str
+    expires_at: int | None = None
+    """When the invitation ends, if nobody has joined by it. None: never."""
+
+
+class Uninvited(Record, tag="uninvited"):
+    """An invitation was taken back (``withdrawn``) or has ended (``expired``), and with it everything that was granted
+    to the participant at run time."""
+
+    participant: str
+    by: str
+    reason: str
+
+
+class Banned(Record, tag="banned"):
+    """A participant may not join, nor send anything over HTTP, until ``until``."""
+
+    participant: str
+    until: int
+    by: str
+    reason: str | None = None
+
+
+class Unbanned(Record, tag="unbanned"):
+    """A ban has ended: by a participant, or by the gateway when its time was over."""
+
+    participant: str
+    by: str
 
 
 class Admitted(Record, tag="admitted"):

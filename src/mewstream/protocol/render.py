@@ -27,6 +27,7 @@ from mewstream.protocol.records import (
     StreamEnded,
     StreamOpened,
     StreamReused,
+    Uninvited,
     Unpaused,
     WriteDenied,
     WriteGranted,
@@ -155,6 +156,12 @@ def _invited(space: str, record: Invited) -> Message:
     return Message(kinds.PRESENCE, payload, correlation_id=record.request_id)
 
 
+def _uninvited(space: str, record: Uninvited) -> Message | None:
+    if record.by != kinds.GATEWAY:
+        return None
+    return Message(kinds.PRESENCE, {"event": "uninvited", "participant": {"id": record.participant}})
+
+
 def _unpaused(space: str, record: Unpaused) -> Message | None:
     if record.by != kinds.GATEWAY:
         return None
@@ -270,6 +277,7 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     Joined: _joined,
     Left: _left,
     Invited: _invited,
+    Uninvited: _uninvited,
     Unpaused: _unpaused,
     Refused: _refused,
     FramesDropped: _frames_dropped,

@@ -250,6 +250,8 @@ class SpaceState:
     invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     admitted: dict[str, Admission] = field(default_factory=dict)
     """Those who may join because a signed token has named them."""
+    banned: dict[str, int] = field(default_factory=dict)
+    """Those who may neither join nor send anything, and until when."""
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
     granters: dict[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mewstream.protocol import kinds
+from mewstream.protocol import delegation, kinds
 from mewstream.protocol import transitions as table
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
@@ -94,8 +94,8 @@ def _frames(state: SpaceState, record: Frame | FrameBlock) -> None:
     if stream.policy.idle_timeout:
         _await_idle(state, stream)
     right = stream.writers[record.sender]
-    if right.frames_left is not None:
-        right.frames_left -= count
+    if right.is_bounded:
+        delegation.spend(stream, record.sender, count)
 
 
 def _frame(state: SpaceState, record: Frame) -> None:
@@ -418,8 +418,20 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
 def _write_granted(state: SpaceState, record: WriteGranted) -> None:
     stream = state.streams[record.stream_id]
     held = stream.writers.get(record.participant)
-    right = WriteRight(held.since if held else record.seq, record.expires_at, record.max_frames, record.conditions)
+    right = WriteRight(
+        since=held.since if held else record.seq,
+        expires_at=record.expires_at,
+        frames_left=record.max_frames,
+        conditions=record.conditions,
+        by=record.by,
+        parent=record.parent,
+        delegate=record.delegate,
+    )
+    # What a right that is granted again with less depth does not cover any more ends at this very record.
+    for each in delegation.below(stream, record.participant, beyond=record.delegate.depth if record.delegate else 0):
+        _drop_writer(state, stream, each)
     _set_writer(state, stream, record.participant, right)
+    delegation.narrow(stream, record.participant)
     if record.conditions is not None and record.participant in stream.auto_grant:
         # What was granted under conditions must not come back without them.
         _end_standing(state, stream, record.participant)
@@ -428,7 +440,8 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
 
 def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
     stream = state.streams[record.stream_id]
-    _drop_writer(state, stream, record.participant)
+    for each in (*delegation.below(stream, record.participant), record.participant):
+        _drop_writer(state, stream, each)
     # An explicit revoke ends a standing grant; one that time or a lost connection caused does not.
     if record.request_id is not None and record.participant in stream.auto_grant:
         _end_standing(state, stream, record.participant)
@@ -441,6 +454,7 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
     _drop_right(state, record.previous_owner, "owns", stream.id)
     _add_right(state, record.new_owner, "owns", stream.id)
     held = stream.writers.get(record.new_owner)
+    delegation.release(stream, record.new_owner)
     # The right of an owner is never conditional.
     _set_writer(state, stream, record.new_owner, WriteRight(held.since if held else record.seq))
     if record.previous_owner not in record.authorized_writers:

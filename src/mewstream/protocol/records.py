@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from mewstream.protocol.delegation import Delegation
+
 Conditions = dict[str, Any]
 """``{"expires_at": RFC 3339, "max_frames": int}``, each key optional."""
 
@@ -277,10 +279,16 @@ class WriteGranted(Record, tag="write-granted"):
     max_frames: int | None = None
     request_id: str | None = None
     replaces: str | None = None
-    """The writer in whose place it was granted, whose right the record before took away."""
+    """The writer in whose place it was granted, whose right a record before took away."""
+    parent: str | None = None
+    """The delegate that has granted it, and with whose right it ends. None for grants of the owner and of managers."""
+    delegate: Delegation | None = None
+    """The participant may grant the right in turn."""
 
 
 class WriteRevoked(Record, tag="write-revoked"):
+    """It takes away the rights below that of ``participant`` too. A record for each of them follows."""
+
     stream_id: str
     participant: str
     authorized_writers: list[str]

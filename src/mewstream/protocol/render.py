@@ -253,6 +253,10 @@ def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted
         payload["conditions"] = record.conditions
     if isinstance(record, WriteGranted) and record.replaces is not None:
         payload["replaces"] = record.replaces
+    if isinstance(record, WriteGranted) and record.parent is not None:
+        payload["parent"] = record.parent
+    if isinstance(record, WriteGranted) and record.delegate is not None:
+        payload["delegate"] = record.delegate
     if isinstance(record, WriteRevoked) and record.replaced_by is not None:
         payload["replaced_by"] = record.replaced_by
     return Message(EMITS[_RIGHT_EVENTS[type(record)]], payload, correlation_id=record.request_id)

@@ -31,6 +31,8 @@ from mewstream.protocol.records import (
     Record,
     Refused,
     StreamOpened,
+    Subscribed,
+    Unsubscribed,
     WriteGranted,
     WriteRevoked,
 )
@@ -49,6 +51,7 @@ FEATURES = (
     "resume",
     "lists",
     "sync",
+    "interest",
 )
 MAX_MESSAGES = 1_000
 MAX_THROTTLES = 10_000
@@ -231,6 +234,9 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
                     return outcome
             case StreamOpened(request_id=id, stream_id=stream_id, ts=ts):
                 return {"id": id, "status": "stream_opened", "stream_id": stream_id, "timestamp": rfc3339(ts)}
+            case Subscribed() | Unsubscribed():
+                status = "subscribed" if isinstance(record, Subscribed) else "unsubscribed"
+                return {"id": record.request_id, "status": status, "streams": record.streams}
             case Invited():
                 return {"id": record.request_id, **space.invitations.answer(record)}
         if type(record) in _OUTCOMES:

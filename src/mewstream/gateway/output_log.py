@@ -23,6 +23,7 @@ class OutputLog:
     positions = False
     is_reconnect = False
     extensions: list[str] | None = None
+    interest = None
 
     def __init__(self, participant: str, path: Path | None) -> None:
         self.participant = participant

@@ -27,6 +27,7 @@ from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
 from mewstream.protocol.fragments import Assembler, FragmentError
+from mewstream.protocol.interest import Interest, interest_of_join
 from mewstream.protocol.policy import Delivery
 from mewstream.protocol.position import Position
 from mewstream.protocol.utf8 import is_utf8
@@ -96,6 +97,7 @@ class WebSocketMember(WSListener):
         self.session = 0
         self.is_reconnect = False
         self.extensions: list[str] | None = None
+        self.interest: Interest | None = None
         self.heard = False
         """Whether a frame has arrived since this was last reset."""
         self.heard_at = gateway.loop.time()
@@ -368,6 +370,11 @@ class WebSocketMember(WSListener):
                 self._gateway.log_wrong_token(name, request.participant, self._address)
             self._refuse_and_close(refusal.flaw, refusal.reason)
             return
+        try:
+            self.interest = interest_of_join(request.interest, space.config.limits)
+        except PeerError as flaw:
+            self._refuse_and_close(flaw, CloseReason.PROTOCOL_ERROR)
+            return
         self._advance(ConnectionState.JOINING)
         self._token = None
         if self._join_timer is not None:
@@ -421,16 +428,25 @@ class WebSocketMember(WSListener):
         self._end_run()
 
     def _join_again(self, space: Space, request: JoinRequest) -> None:
-        """Handle a join of a peer that its token has identified before. It must agree, and may ask for positions."""
+        """Handle a join of a peer that its token has identified before. It must agree, and may ask for
+        extensions."""
         try:
             self._gateway.confirm(request, space, self.participant)
         except JoinRefused as refusal:
             self._refuse_and_close(refusal.flaw, refusal.reason)
             return
         self.outbound.knows_close_codes |= request.knows_extensions
-        if "positions" in request.extensions and not self.outbound.positions:
-            no = ResumeRefused("resume in the first join, not after it") if request.resume is not None else None
-            space.change_positions(Newcomer(self, no))
+        asked = request.extensions.difference(self.extensions or ())
+        if not asked:
+            return
+        try:
+            self.interest = interest_of_join(request.interest, space.config.limits)
+        except PeerError as flaw:
+            self._refuse_and_close(flaw, CloseReason.PROTOCOL_ERROR)
+            return
+        self.extensions = sorted(asked.union(self.extensions or ()))
+        no = ResumeRefused("resume in the first join, not after it") if request.resume is not None else None
+        space.change_extensions(Newcomer(self, no))
 
     def ask_for_positions(self) -> None:
         self.outbound.positions = True

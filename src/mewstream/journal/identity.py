@@ -19,7 +19,10 @@ IDENTITY_FILE = "journal.json"
 READERS_BY_REFERENCE = "readers-by-reference"
 """A frame names the record that made its reader set (``readers_seq``), and does not repeat the set."""
 
-FEATURES = (READERS_BY_REFERENCE,)
+INTEREST = "interest"
+"""Participants choose what they get: ``subscribed``, ``unsubscribed``, and the ``interest`` of ``joined``."""
+
+FEATURES = (READERS_BY_REFERENCE, INTEREST)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

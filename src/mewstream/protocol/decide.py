@@ -28,6 +28,8 @@ from mewstream.protocol.errors import (
 )
 from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frames
 from mewstream.protocol.identifiers import GATEWAY_IDS, describe, flaw_in_participant_id, required_id
+from mewstream.protocol.interest import EXTENSION
+from mewstream.protocol.interest_rules import INTEREST_RULES, interest_on_join
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.policy import Limits
 from mewstream.protocol.proposal_rules import PROPOSAL_RULES
@@ -153,6 +155,9 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         )
         write_refusal(ledger, flaw, sender=id, kind=kinds.JOIN)
         return
+    interest = None
+    if EXTENSION in (command.extensions or ()):
+        interest = interest_on_join(state, id, command.interest, continues=command.continues)
     ledger.write(
         Joined,
         participant=id,
@@ -162,6 +167,7 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         replaced=present is not None and present.connected,
         continues=present is not None and command.continues,
         extensions=command.extensions,
+        interest=interest,
     )
     auto_grants_on_join(ledger, id)
 
@@ -510,7 +516,10 @@ def _require_held(state: SpaceState, sender: str, patterns: Sequence[dict[str, A
 
 
 #: Kinds that take a right on the stream, and not a capability.
-_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys()) - {kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}
+_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys() | INTEREST_RULES.keys()) - {
+    kinds.STREAM_REQUEST,
+    kinds.STREAM_ANNOUNCE,
+}
 
 _RULES = {
     kinds.CAPABILITY_GRANT: _capability_grant,
@@ -524,6 +533,7 @@ _RULES = {
     **PROPOSAL_RULES,
     **STREAM_RULES,
     **RIGHT_RULES,
+    **INTEREST_RULES,
 }
 
 #: Kinds that the gateway acts on, whose payloads must be small. Opening a stream has a limit of its own.

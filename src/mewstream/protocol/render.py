@@ -26,7 +26,9 @@ from mewstream.protocol.records import (
     Refused,
     StreamEnded,
     StreamOpened,
+    Subscribed,
     Unpaused,
+    Unsubscribed,
     WriteGranted,
     WriteRevoked,
 )
@@ -109,7 +111,9 @@ def private_to(record: Record) -> str | None:
     match record:
         case Refused(sender=sender):
             return sender
-        case FramesDropped(participant=participant):
+        case FramesDropped(participant=participant) | Subscribed(participant=participant):
+            return participant
+        case Unsubscribed(participant=participant):
             return participant
     return None
 
@@ -179,6 +183,14 @@ def _frames_dropped(space: str, record: FramesDropped) -> Message:
     return Message(kinds.NOTICE, payload, [record.participant])
 
 
+def _subscribed(space: str, record: Subscribed | Unsubscribed) -> Message:
+    kind = kinds.STREAM_SUBSCRIBED if isinstance(record, Subscribed) else kinds.STREAM_UNSUBSCRIBED
+    payload: dict[str, Any] = {"streams": record.streams}
+    if record.total > len(record.streams):
+        payload["streams_total"] = record.total
+    return Message(kind, payload, [record.participant], record.request_id)
+
+
 def _stream_opened(space: str, record: StreamOpened) -> Message:
     described = Stream.opened(record).describe(space, owner_connected=record.owner_connected)
     if record.status == Status.LIVE:
@@ -246,5 +258,7 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     StreamOpened: _stream_opened,
     StreamEnded: _stream_ended,
     OwnershipTransferred: _ownership_transferred,
+    Subscribed: _subscribed,
+    Unsubscribed: _subscribed,
     **dict.fromkeys(_RIGHT_EVENTS, _right_changed),
 }

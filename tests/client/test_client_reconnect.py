@@ -64,6 +64,7 @@ async def test_a_gateway_killed_in_mid_stream(journaled: GatewayProcess) -> None
     async with enter(journaled, "ann", request_timeout=10) as ann:
         news = ann.events()
         stream = await ann.open_stream()
+        kept = await stream.subscribe()  # or none of its frames would be for ann
         confirmed, sent = -1, 0
         with pytest.raises(FramesUnconfirmed) as caught:
             for batch in range(100):
@@ -87,6 +88,7 @@ async def test_a_gateway_killed_in_mid_stream(journaled: GatewayProcess) -> None
             await ann.flush()  # and once to whoever asks for the space as a whole
         await ann.flush()
         recorded = await all_frames(journaled, stream.id)
+        kept.close()
         assert recorded[-1] == "after"
         numbers = [int(each) for each in recorded[:-1]]
         assert numbers == list(range(len(numbers))), "lost in the middle, or twice"

@@ -22,7 +22,10 @@ READERS_BY_REFERENCE = "readers-by-reference"
 INTEREST = "interest"
 """Participants choose what they get: ``subscribed``, ``unsubscribed``, and the ``interest`` of ``joined``."""
 
-FEATURES = (READERS_BY_REFERENCE, INTEREST)
+ADMISSIONS = "admissions"
+"""There may be records of what signed tokens give (``admitted``, ``admission-ended``)."""
+
+FEATURES = (ADMISSIONS, INTEREST, READERS_BY_REFERENCE)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

@@ -93,7 +93,7 @@ class EnvelopeAccepted(Record, tag="envelope"):
 
 class Refused(Record, tag="refused"):
     """Something was refused. ``count`` is how many refusals this record stands for; its sender was told of ``told`` of
-    them one by one, before."""
+    them before. ``ids`` are those of the others, if these are frames that have ids."""
 
     sender: str
     kind: str
@@ -108,6 +108,7 @@ class Refused(Record, tag="refused"):
     excerpt: str = ""
     count: int = 1
     told: int = 0
+    ids: list[str] = []
 
 
 class CapabilitiesGranted(Record, tag="capabilities-granted"):
@@ -130,6 +131,24 @@ class Invited(Record, tag="invited"):
     capabilities: list[dict[str, Any]]
     by: str
     request_id: str
+
+
+class Admitted(Record, tag="admitted"):
+    """A signed token has named a participant, which may join with these capabilities until ``until``. ``issuer`` is
+    who has signed it. A later record replaces this one."""
+
+    participant: str
+    capabilities: list[dict[str, Any]]
+    until: int
+    issuer: str | None = None
+
+
+class AdmissionEnded(Record, tag="admission-ended"):
+    """A participant may not join by its signed token any more: ``expired``, or it has joined by another way
+    (``replaced``)."""
+
+    participant: str
+    reason: str
 
 
 class Paused(Record, tag="paused"):

@@ -13,7 +13,7 @@ from mewstream.protocol.interest_state import connected
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
 from mewstream.protocol.records import AnyRecord
-from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceState, Stream
+from mewstream.protocol.state import Admission, Answer, Participant, Pause, Rights, SpaceState, Stream
 from mewstream.protocol.timers import Timers
 
 SNAPSHOT_VERSION = 1
@@ -56,6 +56,7 @@ class _Snapshot(msgspec.Struct):
     interests: dict[str, InterestLog] = {}
     ended: dict[str, tuple[int, Names]] = {}
     ended_before: int = 0
+    admitted: dict[str, Admission] = {}
 
 
 #: What is written in another form, and what follows from the rest.

@@ -24,12 +24,16 @@ from mewstream.bench.target import Live, our_gateway
 
 STREAMS = 100
 READERS = 200
-#: Frames of each stream in a burst, their bytes, and how many bursts there are.
-BURST, SIZE, BURSTS = 50, 500, 8
+#: Frames of each stream in a burst, and their bytes.
+BURST, SIZE = 100, 500
+#: How many bursts there are: fewer where everything goes to everybody, which takes far longer.
+FEW, MANY = 4, 60
 
 
 class Outcome(NamedTuple):
-    bytes: int
+    """For each frame that was sent."""
+
+    bytes: float
     cpu: float
 
 
@@ -69,7 +73,7 @@ class Drain(threading.Thread):
                 self.taken += count
 
 
-def measure(readers: int, *, chooses: bool) -> Outcome:
+def measure(readers: int, bursts: int, *, chooses: bool) -> Outcome:
     needs = Needs(participants=STREAMS + READERS)
     with our_gateway(journal=False).running(needs) as live:
         writers = [_joined(live, each, []) for each in live.people[:STREAMS]]
@@ -84,19 +88,20 @@ def measure(readers: int, *, chooses: bool) -> Outcome:
         drain.start()
         _until_quiet(drain)
         before, cpu = drain.taken, cpu_seconds(live.pid or 0)
-        for _ in range(BURSTS):
+        for _ in range(bursts):
             for writer, stream in zip(writers, streams, strict=True):
                 frame = wire.client_message(wire.TEXT, b"#%b#%b" % (stream.encode(), b"x" * SIZE))
                 writer.socket.setblocking(True)
                 writer.socket.sendall(frame * BURST)
                 writer.socket.setblocking(False)
             _until_quiet(drain)
-        outcome = Outcome(drain.taken - before, cpu_seconds(live.pid or 0) - cpu)
-        deliveries = sum(STREAMS if not chooses else 1 for _ in theirs) * BURST * BURSTS
-        assert outcome.bytes >= deliveries * SIZE, "some frames were dropped"
+        taken, used = drain.taken - before, cpu_seconds(live.pid or 0) - cpu
+        deliveries = sum(1 if chooses else STREAMS for _ in theirs) * BURST * bursts
+        assert taken >= deliveries * SIZE, "some frames were dropped"
         for each in (*writers, *theirs):
             each.close()
-        return outcome
+        frames = STREAMS * BURST * bursts
+        return Outcome(taken / frames, used / frames)
 
 
 def _joined(live: Live, participant: Participant, streams: list[str] | None) -> Choosing:
@@ -109,18 +114,19 @@ def _until_quiet(drain: Drain) -> None:
     taken = -1
     while taken != drain.taken:
         taken = drain.taken
-        time.sleep(0.5)
+        time.sleep(0.2)
 
 
 def main() -> None:
     need_files(2 * (STREAMS + READERS))
-    nobody, everything, one = measure(0, chooses=True), measure(READERS, chooses=False), measure(READERS, chooses=True)
-    frames = STREAMS * BURST * BURSTS
-    print(f"{frames:,} frames of {SIZE} bytes on {STREAMS} streams, {READERS} readers")
+    nobody = measure(0, MANY, chooses=True)
+    everything = measure(READERS, FEW, chooses=False)
+    one = measure(READERS, MANY, chooses=True)
+    print(f"{STREAMS} streams, bursts of {BURST} frames of {SIZE} bytes, {READERS} readers; for each frame:")
     for name, outcome in (("no reader", nobody), ("all frames to each", everything), ("one stream each", one)):
-        print(f"{name:>20}: {outcome.bytes / 1e6:10.1f} MB to them, {outcome.cpu:7.3f} s of CPU")
+        print(f"{name:>20}: {outcome.bytes:10,.0f} bytes to them, {outcome.cpu * 1e6:8.2f} us of CPU")
     print(f"bytes: 1/{everything.bytes / one.bytes:.0f}")
-    print(f"CPU beyond that without readers: 1/{(everything.cpu - nobody.cpu) / max(1e-9, one.cpu - nobody.cpu):.0f}")
+    print(f"CPU beyond that without readers: 1/{(everything.cpu - nobody.cpu) / max(1e-12, one.cpu - nobody.cpu):.0f}")
 
 
 if __name__ == "__main__":

@@ -79,6 +79,33 @@ class TestSend:
         shell.run("send", "--as", "alice", *arguments, code=2)
 
 
+class TestClosing:
+    async def test_mine_and_idle(self, gateway: GatewayProcess, shell: Shell) -> None:
+        async with joined(gateway, "server", "bob") as (server, bob):
+            mine = [await opened(server), await opened(server)]
+            others = await opened(bob)
+            arguments = ("close", "--as", "server", "--mine")
+            assert (await run(shell, *arguments, "--idle", "1h")).out == ""
+            done = await run(shell, *arguments, "--reason", "over")
+            assert done.out == "".join(f"{id}: closed\n" for id in mine)
+            assert (await bob.receive("stream/close", stream_id=mine[1]))["payload"]["reason"] == "over"
+            done = await run(shell, "close", "--as", "bob", "--idle", "0", "--json")
+            assert done.json["status"] == "accepted"
+            await bob.receive("stream/close", stream_id=others)
+
+    async def test_what_is_refused_does_not_keep_the_others(self, gateway: GatewayProcess, shell: Shell) -> None:
+        async with joined(gateway, "server", "chatter") as (server, chatter):
+            stream = await opened(server)
+            done = await run(shell, "close", "--as", "chatter", "--idle", "0", code=1)
+            assert f"{stream}: " in done.err
+            await run(shell, "close", "--as", "server", "--mine")
+            await chatter.receive("stream/close", stream_id=stream)
+
+    @pytest.mark.parametrize("arguments", [[], ["stream-1", "--mine"], ["stream-1", "--idle", "1h"], ["--idle", "x"]])
+    def test_wrong_usage(self, shell: Shell, arguments: list[str]) -> None:
+        shell.run("close", "--as", "server", *arguments, code=2)
+
+
 class TestRights:
     async def test_grant_with_conditions_and_revoke(self, gateway: GatewayProcess, shell: Shell) -> None:
         async with joined(gateway, "server", "bob") as (server, bob):
@@ -211,6 +238,7 @@ class TestLooking:
             stream = await opened(server, desired_id="shown", description=hostile)
             async with joined(gateway, "viewer") as (viewer,):
                 listed = (await run(shell, "streams", "--as", "alice", "--json")).json
+                assert [each.pop("last_active") >= each["created"] for each in listed] == [True] * len(listed)
                 assert listed == viewer.welcome["payload"]["active_streams"]
                 assert active_stream(viewer.welcome, stream)["description"] == hostile
             table = (await run(shell, "streams", "--as", "alice")).out

@@ -85,6 +85,7 @@ class FakeMember:
 
     def __init__(self, participant: str, *, positions: bool = False, is_reconnect: bool = False) -> None:
         self.participant = participant
+        self.connection: int | None = None
         self.session = 0
         self.positions = positions
         self.is_listening = True

@@ -384,6 +384,7 @@ class FakeMember:
 
     def __init__(self, participant: str, on_push: Callable[[Parcel], None] = lambda parcel: None) -> None:
         self.participant = participant
+        self.connection: int | None = None
         self.session = 0
         self.got: list[Parcel] = []
         self.closed: list[CloseReason] = []

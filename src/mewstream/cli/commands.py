@@ -48,6 +48,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "The record": {
         "replay": Entry("replay:replay", "Play a recorded stream into a live space."),
         "journal": Entry("journal:journal", "Look at the journal, check it, export it, keep it small."),
+        "backup": Entry("backup:backup", "Copy the journal, also while the gateway runs."),
+        "restore": Entry("backup:restore", "Put a backup in the place of a data directory."),
         "state": Entry("state:state", "Tell who was here and who could write, at any point of the log."),
         "pipeline": Entry("pipeline:pipeline", "Make tables of the journal, with Spark."),
         "query": Entry("query:query", "Ask the tables something, in SQL."),

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from mewstream.io.log_lines import event
 from mewstream.protocol import kinds
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.errors import AlreadyExists
@@ -48,7 +49,11 @@ class Invitations:
             try:
                 self._tokens[record.participant] = self._mint(record.participant)
             except OSError as error:
-                log.error("the token of an invitation cannot be stored: %s", error)
+                log.error(
+                    "the token of an invitation cannot be stored: %s",
+                    error,
+                    extra=event("invitation_not_stored", space=self._state.id),
+                )
                 return False
         return True
 

@@ -22,10 +22,16 @@ READERS_BY_REFERENCE = "readers-by-reference"
 INTEREST = "interest"
 """Participants choose what they get: ``subscribed``, ``unsubscribed``, and the ``interest`` of ``joined``."""
 
+NAMES = "names"
+"""The answer to ``if_exists: reuse`` is a record (``stream-reused``), and streams may have an ``idle_timeout``."""
+
 ADMISSIONS = "admissions"
 """There may be records of what signed tokens give (``admitted``, ``admission-ended``)."""
 
-FEATURES = (ADMISSIONS, INTEREST, READERS_BY_REFERENCE)
+WRITE_REQUESTS = "write-requests"
+"""Participants ask for the right to write (``write-requested``, ``write-denied``), and a grant may replace a writer."""
+
+FEATURES = (ADMISSIONS, INTEREST, NAMES, READERS_BY_REFERENCE, WRITE_REQUESTS)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

@@ -26,9 +26,11 @@ from mewstream.protocol.records import (
     Refused,
     StreamEnded,
     StreamOpened,
+    StreamReused,
     Subscribed,
     Unpaused,
     Unsubscribed,
+    WriteDenied,
     WriteGranted,
     WriteRevoked,
 )
@@ -115,6 +117,8 @@ def private_to(record: Record) -> str | None:
             return participant
         case Unsubscribed(participant=participant):
             return participant
+        case StreamReused(owner=owner):
+            return owner
     return None
 
 
@@ -193,10 +197,17 @@ def _subscribed(space: str, record: Subscribed | Unsubscribed) -> Message:
 
 def _stream_opened(space: str, record: StreamOpened) -> Message:
     described = Stream.opened(record).describe(space, owner_connected=record.owner_connected)
+    if record.alias_taken_by is not None:
+        described |= {"alias": None, "alias_taken_by": record.alias_taken_by}
     if record.status == Status.LIVE:
         return Message(EMITS[kinds.STREAM_REQUEST], described, [record.owner], record.request_id)
     mirror = described["namespace"]
     return Message(EMITS[kinds.STREAM_ANNOUNCE], {"stream": described}, None, record.request_id, mirror)
+
+
+def _stream_reused(space: str, record: StreamReused) -> Message:
+    payload = record.described if record.kind == kinds.STREAM_REQUEST else {"stream": record.described}
+    return Message(EMITS[record.kind], payload, [record.owner], record.request_id, record.described["namespace"])
 
 
 def _stream_ended(space: str, record: StreamEnded) -> Message | None:
@@ -245,7 +256,22 @@ def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted
         payload["authorized_readers"] = record.authorized_readers
     if isinstance(record, WriteGranted) and record.conditions is not None:
         payload["conditions"] = record.conditions
+    if isinstance(record, WriteGranted) and record.replaces is not None:
+        payload["replaces"] = record.replaces
+    if isinstance(record, WriteRevoked) and record.replaced_by is not None:
+        payload["replaced_by"] = record.replaced_by
     return Message(EMITS[_RIGHT_EVENTS[type(record)]], payload, correlation_id=record.request_id)
+
+
+def _write_denied(space: str, record: WriteDenied) -> Message:
+    payload = {
+        "stream_id": record.stream_id,
+        "participant_id": record.participant,
+        "reason": record.reason,
+        "by": record.by,
+        "stream": stream_names(space, record.stream_id),
+    }
+    return Message(EMITS[kinds.DENY_WRITE], payload, correlation_id=record.request_id)
 
 
 _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
@@ -256,9 +282,11 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     Refused: _refused,
     FramesDropped: _frames_dropped,
     StreamOpened: _stream_opened,
+    StreamReused: _stream_reused,
     StreamEnded: _stream_ended,
     OwnershipTransferred: _ownership_transferred,
     Subscribed: _subscribed,
     Unsubscribed: _subscribed,
+    WriteDenied: _write_denied,
     **dict.fromkeys(_RIGHT_EVENTS, _right_changed),
 }

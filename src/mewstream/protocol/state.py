@@ -21,7 +21,15 @@ from mewstream.protocol.identifiers import stream_names
 from mewstream.protocol.interest import EXTENSION, Audiences, InterestLog, Names
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
-from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy, Subscribed, Unsubscribed
+from mewstream.protocol.records import (
+    Record,
+    Refused,
+    StreamOpened,
+    StreamPolicy,
+    StreamReused,
+    Subscribed,
+    Unsubscribed,
+)
 from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
@@ -70,6 +78,13 @@ class WriteRight(msgspec.Struct):
     conditions: dict[str, Any] | None = None
 
 
+class WriteRequest(msgspec.Struct):
+    """What a participant that wants to write has said. ``ts`` is when it asked first."""
+
+    ts: int
+    reason: str | None = None
+
+
 class Stream(msgspec.Struct):
     id: str
     owner: str
@@ -89,6 +104,8 @@ class Stream(msgspec.Struct):
     formats: list[dict[str, Any]]
     frames: int = 0
     last_seq: int = 0
+    last_ts: int = 0
+    """When it had its last frame or change, in microseconds."""
     sequences: dict[str, tuple[int, int]] = {}
     """Writer -> (counting since, last sequence) of its ``stream/data``. This outlives a revoke: a writer that is
     granted again within its session continues its numbers."""
@@ -97,6 +114,8 @@ class Stream(msgspec.Struct):
     readers_seq: int | None = None
     """The record that made the reader set. None if there is no set, and for a set from a snapshot of version 1 of the
     journal, which did not say."""
+    write_requests: dict[str, WriteRequest] = {}
+    """Those who have asked for the right to write and have no answer yet, in the order in which they asked."""
 
     def authorized_writers(self) -> list[str]:
         """The owner first, then the others in the order they were granted."""
@@ -124,6 +143,7 @@ class Stream(msgspec.Struct):
             announced=record.status != Status.LIVE,
             formats=record.formats,
             last_seq=record.seq,
+            last_ts=record.ts,
             readers_seq=None if record.authorized_readers is None else record.seq,
         )
 
@@ -158,6 +178,10 @@ class Stream(msgspec.Struct):
             ("authorized_readers", None if self.readers is None else list(self.readers)),
             ("formats", self.formats or None),
             ("conditions", conditions or None),
+            # These are told once, in the answer to a request.
+            ("reused", None),
+            ("alias_taken_by", None),
+            ("write_requests", self._described_requests() or None),
         ):
             if value is None:
                 described.pop(key, None)
@@ -165,13 +189,20 @@ class Stream(msgspec.Struct):
                 described[key] = value
         return described
 
+    def _described_requests(self) -> list[dict[str, Any]]:
+        return [
+            {"participant_id": participant, "reason": request.reason, "ts": rfc3339(request.ts)}
+            for participant, request in self.write_requests.items()
+        ]
+
 
 class Rights(msgspec.Struct):
-    """The rights of one participant, as ordered sets of stream ids."""
+    """The rights of one participant, and those it asks for, as ordered sets of stream ids."""
 
     owns: dict[str, None] = {}
     writes: dict[str, None] = {}
     reads: dict[str, None] = {}
+    asks: dict[str, None] = {}
 
 
 class Answer(msgspec.Struct):
@@ -185,7 +216,8 @@ class Answer(msgspec.Struct):
     @property
     def is_private(self) -> bool:
         """The envelope reached nobody: others may use its id."""
-        return any(isinstance(record, Refused | Subscribed | Unsubscribed) for record in self.records)
+        private = Refused | StreamReused | Subscribed | Unsubscribed
+        return any(isinstance(record, private) for record in self.records)
 
 
 @dataclass(slots=True)
@@ -313,6 +345,11 @@ class SpaceState:
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)
         return present is not None and present.connected
+
+    def knows_v04_alone(self, participant: str) -> bool:
+        """Whether its client sent no extensions, so that a field of ours that it uses otherwise is metadata to it."""
+        present = self.participants.get(participant)
+        return present is None or present.extensions is None
 
     # -- streams ------------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Namespaces among them: each is compared with the names of every stream."""
     writers_per_stream: int = 10_000
     readers_per_stream: int = 10_000
+    delegation_depth: int = 8
+    """How often a right to write may be passed on. Each frame of a writer at the end of a chain looks at all of it."""
     write_requests_per_stream: int = 64
     """Participants that ask for the right to write and have no answer yet. Every later joiner is told of them."""
     stream_metadata_bytes: int = 64 << 10
@@ -53,6 +55,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     capability_grants: int = 1_024
     """Runtime capability grants that a space remembers."""
     invitations: int = 10_000
+    bans: int = 10_000
+    """Participants that are banned at once."""
     admissions: int = 20_000
     """Signed tokens of different participants that are in use at once."""
     remembered_ids: int = 128

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from mewstream.protocol.delegation import Delegation
 from mewstream.protocol.interest import Interest
 
 Conditions = dict[str, Any]
@@ -131,6 +132,33 @@ class Invited(Record, tag="invited"):
     capabilities: list[dict[str, Any]]
     by: str
     request_id: str
+    expires_at: int | None = None
+    """When the invitation ends, if nobody has joined by it. None: never."""
+
+
+class Uninvited(Record, tag="uninvited"):
+    """An invitation was taken back (``withdrawn``) or has ended (``expired``), and with it everything that was granted
+    to the participant at run time."""
+
+    participant: str
+    by: str
+    reason: str
+
+
+class Banned(Record, tag="banned"):
+    """A participant may not join, nor send anything over HTTP, until ``until``."""
+
+    participant: str
+    until: int
+    by: str
+    reason: str | None = None
+
+
+class Unbanned(Record, tag="unbanned"):
+    """A ban has ended: by a participant, or by the gateway when its time was over."""
+
+    participant: str
+    by: str
 
 
 class Admitted(Record, tag="admitted"):
@@ -254,10 +282,16 @@ class WriteGranted(Record, tag="write-granted"):
     max_frames: int | None = None
     request_id: str | None = None
     replaces: str | None = None
-    """The writer in whose place it was granted, whose right the record before took away."""
+    """The writer in whose place it was granted, whose right a record before took away."""
+    parent: str | None = None
+    """The delegate that has granted it, and with whose right it ends. None for grants of the owner and of managers."""
+    delegate: Delegation | None = None
+    """The participant may grant the right in turn."""
 
 
 class WriteRevoked(Record, tag="write-revoked"):
+    """It takes away the rights below that of ``participant`` too. A record for each of them follows."""
+
     stream_id: str
     participant: str
     authorized_writers: list[str]

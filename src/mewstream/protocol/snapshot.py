@@ -57,6 +57,7 @@ class _Snapshot(msgspec.Struct):
     ended: dict[str, tuple[int, Names]] = {}
     ended_before: int = 0
     admitted: dict[str, Admission] = {}
+    banned: dict[str, int] = {}
 
 
 #: What is written in another form, and what follows from the rest.

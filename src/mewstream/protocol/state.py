@@ -14,6 +14,7 @@ import msgspec
 
 from mewstream.protocol import kinds
 from mewstream.protocol.capabilities import EMPTY, Capabilities
+from mewstream.protocol.delegation import Delegation
 from mewstream.protocol.descriptions import Descriptions
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import ValidationFailed
@@ -76,6 +77,16 @@ class WriteRight(msgspec.Struct):
     expires_at: int | None = None
     frames_left: int | None = None
     conditions: dict[str, Any] | None = None
+    by: str | None = None
+    """Who has granted it last; None if it came with the opening or a transfer."""
+    parent: str | None = None
+    """The delegate that has granted it, and with whose right it ends. None: the owner or a manager has."""
+    delegate: Delegation | None = None
+    is_bounded: bool = False
+    """Whether a frame has to be judged by conditions, its own or those of a right above it."""
+
+    def __post_init__(self) -> None:
+        self.is_bounded = self.conditions is not None or self.parent is not None
 
 
 class WriteRequest(msgspec.Struct):
@@ -178,6 +189,7 @@ class Stream(msgspec.Struct):
             ("authorized_readers", None if self.readers is None else list(self.readers)),
             ("formats", self.formats or None),
             ("conditions", conditions or None),
+            ("delegations", self._described_delegations() or None),
             # These are told once, in the answer to a request.
             ("reused", None),
             ("alias_taken_by", None),
@@ -188,6 +200,17 @@ class Stream(msgspec.Struct):
             else:
                 described[key] = value
         return described
+
+    def _described_delegations(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "participant_id": writer,
+                "by": right.parent or right.by,
+                "depth": 0 if right.delegate is None else right.delegate.depth,
+            }
+            for writer, right in self.writers.items()
+            if right.parent is not None or right.delegate is not None
+        ]
 
     def _described_requests(self) -> list[dict[str, Any]]:
         return [
@@ -237,6 +260,8 @@ class SpaceState:
     invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     admitted: dict[str, Admission] = field(default_factory=dict)
     """Those who may join because a signed token has named them."""
+    banned: dict[str, int] = field(default_factory=dict)
+    """Those who may neither join nor send anything, and until when."""
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
     granters: dict[str, str] = field(default_factory=dict)
@@ -345,11 +370,6 @@ class SpaceState:
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)
         return present is not None and present.connected
-
-    def knows_v04_alone(self, participant: str) -> bool:
-        """Whether its client sent no extensions, so that a field of ours that it uses otherwise is metadata to it."""
-        present = self.participants.get(participant)
-        return present is None or present.extensions is None
 
     # -- streams ------------------------------------------------------------------------------
 

@@ -98,6 +98,10 @@ class Stream:
         return self._stream.conditions
 
     @property
+    def delegations(self) -> list[dict[str, Any]]:
+        return self._stream.delegations
+
+    @property
     def write_requests(self) -> dict[str, str | None]:
         return self._stream.write_requests
 
@@ -133,10 +137,18 @@ class Stream:
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
         replaces: str | None = None,
+        delegate: int | None = None,
+        max_writers: int | None = None,
     ) -> None:
         self._loop.run(
             self._stream.grant(
-                participant, reason=reason, expires_at=expires_at, max_frames=max_frames, replaces=replaces
+                participant,
+                reason=reason,
+                expires_at=expires_at,
+                max_frames=max_frames,
+                replaces=replaces,
+                delegate=delegate,
+                max_writers=max_writers,
             )
         )
 

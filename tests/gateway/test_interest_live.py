@@ -120,6 +120,7 @@ class TestChoosing:
             welcome = await bob.receive("system/welcome")
             assert welcome["payload"]["interest"]["streams"] == ["none"]
             await alice.frame(stream, "not wanted")
+            await alice.settle()
             await subscribe(bob, streams=[stream])
             await alice.frame(stream, "wanted")
             message = await bob.wait_for(lambda each: isinstance(each, str))

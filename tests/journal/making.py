@@ -29,6 +29,7 @@ from mewstream.protocol.decide import decide
 from mewstream.protocol.delegation import Delegation
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import apply, fold
+from mewstream.protocol.interest import Interest
 from mewstream.protocol.records import (
     AdmissionEnded,
     Admitted,
@@ -55,10 +56,12 @@ from mewstream.protocol.records import (
     StreamPolicy,
     StreamReused,
     StreamStarted,
+    Subscribed,
     Suspended,
     Unbanned,
     Uninvited,
     Unpaused,
+    Unsubscribed,
     WriteDenied,
     WriteGranted,
     WriteRequested,
@@ -130,6 +133,21 @@ def every_record() -> list[Record]:
         (Unpaused, {"participant": "b", "by": "ann"}),
         (Unpaused, {"participant": "b", "by": "system:gateway", "request_id": "r"}),
         (ShutDown, {"participant": "b", "by": "ann"}),
+        (
+            Subscribed,
+            {"participant": "b", "interest": Interest({"a": 0.0}, {}, {"*/b": 0.0}), "streams": [], "total": 0},
+        ),
+        (
+            Unsubscribed,
+            {
+                "participant": "b",
+                "interest": Interest({}, {"f": 0.0}),
+                "streams": ["stream-1"],
+                "total": 1,
+                "digest": 7,
+                "request_id": "r",
+            },
+        ),
         (
             StreamOpened,
             {

@@ -99,7 +99,13 @@ def fact(record: records.Record) -> Fact:
             return ("refused", record.sender, record.code)
         case records.StreamOpened():
             writers = set(record.authorized_writers)
-            return ("opened", record.stream_id, record.owner, record.status == "live", record.alias, writers)
+            live = record.status == "live"
+            return (
+                *("opened", record.stream_id, record.owner, live, record.alias, writers),
+                record.alias_taken_by,
+            )
+        case records.StreamReused():
+            return ("reused", record.stream_id, record.owner)
         case records.StreamStarted():
             return ("started", record.stream_id)
         case records.StreamEnded():
@@ -411,6 +417,8 @@ class SpaceMachine(RuleBasedStateMachine):
         alias=st.sampled_from((None, *ALIASES)),
         on_owner_leave=st.sampled_from((None, "keep", "transfer", "close")),
         owner_leave_grace=st.one_of(st.none(), seconds),
+        if_exists=st.sampled_from((None, None, "new", "reuse", "replace", "error")),
+        idle_timeout=st.sampled_from((None, None, 0.0, 2.0)),
     )
     def open(
         self,
@@ -421,6 +429,8 @@ class SpaceMachine(RuleBasedStateMachine):
         alias: str | None,
         on_owner_leave: str | None,
         owner_leave_grace: float | None,
+        if_exists: str | None = None,
+        idle_timeout: float | None = None,
     ) -> None:
         if not self.model.present(sender):
             self.join(sender)
@@ -436,6 +446,8 @@ class SpaceMachine(RuleBasedStateMachine):
             on_owner_leave=on_owner_leave,
             owner_leave_grace=None if owner_leave_grace is None else int(owner_leave_grace * SECOND),
             known=set(PEOPLE),
+            if_exists=if_exists,
+            idle_timeout=None if idle_timeout is None else int(idle_timeout * SECOND),
         )
         payload = {
             "target": readers,
@@ -443,14 +455,27 @@ class SpaceMachine(RuleBasedStateMachine):
             "desired_id": alias,
             "on_owner_leave": on_owner_leave,
             "owner_leave_grace": owner_leave_grace,
+            "if_exists": if_exists,
+            "idle_timeout": idle_timeout,
             # Poses that must not be believed (decision 23).
             "owner": NOBODY,
+            "reused": True,
             "authorized_writers": [NOBODY],
         }
         payload = {key: value for key, value in payload.items() if value is not None}
         self.send(sender, kinds.STREAM_REQUEST if live else kinds.STREAM_ANNOUNCE, payload, expected)
         if isinstance(opened := self.log[-1 - sum(each[0] == "granted" for each in expected)], records.StreamOpened):
             self.names += [id, f"gw-{self.state.epoch}-{opened.seq}"]
+
+    @precondition(lambda self: self.named())
+    @rule(which=which, by=by, person=person, if_exists=st.sampled_from(("new", "reuse", "replace", "error")))
+    def ask_for_a_taken_name(self, which: int, by: str, person: str, if_exists: str) -> None:
+        named = self.named()
+        id = named[which % len(named)]
+        self.open(self.actor(id, by, person), True, None, [], self.model.streams[id]["alias"], None, None, if_exists)
+
+    def named(self) -> list[str]:
+        return [id for id, stream in self.model.streams.items() if stream["alias"] is not None]
 
     @rule(sender=st.sampled_from(OPENERS), auto=st.lists(person, max_size=2))
     def request(self, sender: str, auto: list[str]) -> None:
@@ -712,6 +737,9 @@ class SpaceMachine(RuleBasedStateMachine):
         answer = decision.repetition.answer
         assert all(record in self.log for record in answer.records)
         answered = self.log[answer.seq - 1]
+        if isinstance(answered, records.StreamReused):
+            assert answered.owner == sender
+            return
         assert isinstance(answered, records.EnvelopeAccepted | records.Refused | records.Frame)
         assert answered.sender == sender
 
@@ -734,6 +762,7 @@ class SpaceMachine(RuleBasedStateMachine):
             assert _maybe_set(stream.readers) == expected["readers"]
             assert _maybe_set(described.get("authorized_readers")) == expected["readers"]
             assert stream.status == described["status"] == ("live" if expected["live"] else "ready")
+            assert "reused" not in described
             assert stream.alias == described.get("alias") == expected["alias"]
             assert described["owner_connected"] == model.connected(expected["owner"])
             assert set(stream.auto_grant) == expected["auto"]

@@ -38,6 +38,7 @@ _GATEWAY_FIELDS = frozenset(
     {
         *("stream_id", "namespace", "owner", "owner_connected", "authorized_writers", "authorized_readers"),
         *("created", "status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities"),
+        *("reused", "alias_taken_by"),
         "write_requests",
     }
 )
@@ -119,8 +120,18 @@ class Stream(AbstractAsyncContextManager["Stream"]):
 
     @property
     def alias(self) -> str | None:
-        """The name that its announcement asked for and got; it finds the stream as its id does."""
+        """The name that was asked for when it was opened, if that was free; it finds the stream as its id does."""
         return untrusted.text(self._described.get("alias"))
+
+    @property
+    def reused(self) -> bool:
+        """Whether it was open already when we asked for its name with ``if_exists="reuse"``."""
+        return self._described.get("reused") is True
+
+    @property
+    def alias_taken_by(self) -> str | None:
+        """The id of the stream that has the name that was asked for, if we were told."""
+        return untrusted.text(self._described.get("alias_taken_by"))
 
     @property
     def namespace(self) -> str | None:

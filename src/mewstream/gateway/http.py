@@ -32,6 +32,7 @@ from mewstream.protocol.records import (
     Record,
     Refused,
     StreamOpened,
+    StreamReused,
     WriteDenied,
     WriteGranted,
     WriteRevoked,
@@ -131,7 +132,7 @@ class HttpApi:
                 request.query.get("after"),
                 limit,
                 HTTP_PAGE_BYTES,
-                lambda stream: encode_json(state.describe_stream(stream)),
+                lambda stream: encode_json({**state.describe_stream(stream), "last_active": rfc3339(stream.last_ts)}),
             )
             head = encode_json({"epoch": state.epoch, "seq": state.seq})[:-1] + b","
             return _listing(head, "streams", *found)
@@ -242,6 +243,9 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
                 outcome = {"id": record.id, "status": "accepted", "timestamp": rfc3339(record.ts)}
                 if isinstance(record, Frame):
                     return outcome
+            case StreamReused(request_id=id, stream_id=stream_id, ts=ts):
+                opened = {"id": id, "status": "stream_opened", "stream_id": stream_id, "timestamp": rfc3339(ts)}
+                return {**opened, "reused": True}
             case StreamOpened(request_id=id, stream_id=stream_id, ts=ts):
                 return {"id": id, "status": "stream_opened", "stream_id": stream_id, "timestamp": rfc3339(ts)}
             case Invited():

@@ -127,6 +127,33 @@ class Invited(Record, tag="invited"):
     capabilities: list[dict[str, Any]]
     by: str
     request_id: str
+    expires_at: int | None = None
+    """When the invitation ends, if nobody has joined by it. None: never."""
+
+
+class Uninvited(Record, tag="uninvited"):
+    """An invitation was taken back (``withdrawn``) or has ended (``expired``), and with it everything that was granted
+    to the participant at run time."""
+
+    participant: str
+    by: str
+    reason: str
+
+
+class Banned(Record, tag="banned"):
+    """A participant may not join, nor send anything over HTTP, until ``until``."""
+
+    participant: str
+    until: int
+    by: str
+    reason: str | None = None
+
+
+class Unbanned(Record, tag="unbanned"):
+    """A ban has ended: by a participant, or by the gateway when its time was over."""
+
+    participant: str
+    by: str
 
 
 class Admitted(Record, tag="admitted"):
@@ -184,6 +211,7 @@ class StreamPolicy(msgspec.Struct, frozen=True):
     owner_leave_grace: float
     on_slow: str
     validate: str
+    idle_timeout: float = 0.0
 
 
 class StreamOpened(Record, tag="stream-opened"):
@@ -202,6 +230,20 @@ class StreamOpened(Record, tag="stream-opened"):
     formats: list[dict[str, Any]] = []
     start_by: int | None = None
     owner_connected: bool = True
+    alias_taken_by: str | None = None
+    """The stream that has the desired name, if the requester is told."""
+
+
+class StreamReused(Record, tag="stream-reused"):
+    """The owner of a stream asked for its name again (``if_exists: reuse``). Nothing changes, and the owner alone is
+    told: ``described`` is the stream as it was then. The request itself is not relayed."""
+
+    stream_id: str
+    owner: str
+    kind: str
+    request_id: str
+    digest: int
+    described: dict[str, Any]
 
 
 class StreamStarted(Record, tag="stream-started"):

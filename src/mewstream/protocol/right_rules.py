@@ -300,6 +300,8 @@ def stream_timer_due(ledger: Ledger, timer: Timer) -> None:
             code="start_timeout",
             message=f"{stream_id} was announced and not started within {seconds:g} seconds",
         )
+    elif what == "idle":
+        ledger.write(StreamEnded, stream_id=stream_id, how="closed", by=kinds.GATEWAY, reason="idle")
     elif stream.policy.on_owner_leave == "transfer" and (heir := _longest_standing_writer(ledger.state, stream)):
         ledger.write(
             OwnershipTransferred,

@@ -20,7 +20,7 @@ from mewstream.protocol.errors import ValidationFailed
 from mewstream.protocol.identifiers import stream_names
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
-from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy
+from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy, StreamReused
 from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
@@ -95,6 +95,8 @@ class Stream(msgspec.Struct):
     formats: list[dict[str, Any]]
     frames: int = 0
     last_seq: int = 0
+    last_ts: int = 0
+    """When it had its last frame or change, in microseconds."""
     sequences: dict[str, tuple[int, int]] = {}
     """Writer -> (counting since, last sequence) of its ``stream/data``. This outlives a revoke: a writer that is
     granted again within its session continues its numbers."""
@@ -132,6 +134,7 @@ class Stream(msgspec.Struct):
             announced=record.status != Status.LIVE,
             formats=record.formats,
             last_seq=record.seq,
+            last_ts=record.ts,
             readers_seq=None if record.authorized_readers is None else record.seq,
         )
 
@@ -166,6 +169,9 @@ class Stream(msgspec.Struct):
             ("authorized_readers", None if self.readers is None else list(self.readers)),
             ("formats", self.formats or None),
             ("conditions", conditions or None),
+            # These are told once, in the answer to a request.
+            ("reused", None),
+            ("alias_taken_by", None),
             ("write_requests", self._described_requests() or None),
         ):
             if value is None:
@@ -199,8 +205,9 @@ class Answer(msgspec.Struct):
     records: list[Record] = []
 
     @property
-    def is_refusal(self) -> bool:
-        return any(isinstance(record, Refused) for record in self.records)
+    def is_private(self) -> bool:
+        """The envelope reached nobody: others may use its id."""
+        return any(isinstance(record, Refused | StreamReused) for record in self.records)
 
 
 @dataclass(slots=True)
@@ -220,6 +227,8 @@ class SpaceState:
     invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     admitted: dict[str, Admission] = field(default_factory=dict)
     """Those who may join because a signed token has named them."""
+    banned: dict[str, int] = field(default_factory=dict)
+    """Those who may neither join nor send anything, and until when."""
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
     granters: dict[str, str] = field(default_factory=dict)
@@ -302,6 +311,11 @@ class SpaceState:
     def is_present(self, participant: str) -> bool:
         """Connected, or suspended and expected back."""
         return participant in self.participants
+
+    def knows_extensions(self, participant: str) -> bool:
+        """Whether its client has sent ``extensions``. What it does not mean as we do stays metadata otherwise."""
+        present = self.participants.get(participant)
+        return present is not None and present.extensions is not None
 
     def is_paused(self, participant: str, now: int) -> bool:
         pause = self.paused.get(participant)

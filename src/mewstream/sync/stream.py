@@ -70,6 +70,14 @@ class Stream:
         return self._stream.alias
 
     @property
+    def reused(self) -> bool:
+        return self._stream.reused
+
+    @property
+    def alias_taken_by(self) -> str | None:
+        return self._stream.alias_taken_by
+
+    @property
     def namespace(self) -> str | None:
         return self._stream.namespace
 

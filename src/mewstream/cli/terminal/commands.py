@@ -113,7 +113,7 @@ async def _open(session: Session, description: str) -> None:
 
 
 async def _announce(session: Session, alias: str, description: str | None) -> None:
-    await session.space.announce(desired_id=alias, description=description)
+    await session.space.announce(name=alias, description=description)
 
 
 async def _start(session: Session, stream: str) -> None:

@@ -482,10 +482,7 @@ class Space:
         elif (refusal := self.admit(claims)) is not None:
             unavailable = isinstance(refusal, JournalUnavailable)
             return JoinRefused(refusal, CloseReason.JOURNAL_UNAVAILABLE if unavailable else CloseReason.SPACE_FULL)
-        command = commands.Join(
-            member.participant, member.transport_name, continues=member.is_reconnect, extensions=member.extensions
-        )
-        decision = self.handle(command, Newcomer(member, backlog))
+        decision = self.handle(self._join_of(member, continues=member.is_reconnect), Newcomer(member, backlog))
         if not decision.written:
             return JoinRefused(cannot_record(), CloseReason.JOURNAL_UNAVAILABLE)
         first = decision.written[0]
@@ -495,6 +492,16 @@ class Space:
             limit = LimitExceeded(first.message, limit="participants_per_space")
             return JoinRefused(limit, CloseReason.SPACE_FULL)
         return None
+
+    @staticmethod
+    def _join_of(member: Member, *, continues: bool) -> commands.Join:
+        return commands.Join(
+            member.participant,
+            member.transport_name,
+            continues=continues,
+            extensions=member.extensions,
+            interest=member.interest,
+        )
 
     def _let_in(self, newcomer: Newcomer) -> None:
         member = newcomer.member
@@ -520,13 +527,19 @@ class Space:
                 self.broadcast.welcome(member, resume)
                 self.broadcast.replay(member, messages)
 
-    def change_positions(self, newcomer: Newcomer) -> None:
-        """Give positions to a member that asks for them after it has joined. A new welcome says where they begin."""
+    def change_extensions(self, newcomer: Newcomer) -> None:
+        """Give a member the extensions that it asks for after it has joined. It joins once more, so that the log knows
+        of them, and a new welcome says where they begin."""
         member = newcomer.member
 
         def change() -> None:
-            if self.members.is_current(member):
-                member.ask_for_positions()
+            if not self.members.is_current(member):
+                return
+            joined = next(iter(self.handle(self._join_of(member, continues=True)).written), None)
+            if isinstance(joined, Joined):
+                member.session = joined.seq
+                if "positions" in (member.extensions or ()):
+                    member.ask_for_positions()
                 self.members.refresh()
                 self._welcome(newcomer)
 

@@ -19,6 +19,9 @@ IDENTITY_FILE = "journal.json"
 READERS_BY_REFERENCE = "readers-by-reference"
 """A frame names the record that made its reader set (``readers_seq``), and does not repeat the set."""
 
+INTEREST = "interest"
+"""Participants choose what they get: ``subscribed``, ``unsubscribed``, and the ``interest`` of ``joined``."""
+
 NAMES = "names"
 """The answer to ``if_exists: reuse`` is a record (``stream-reused``), and streams may have an ``idle_timeout``."""
 
@@ -32,7 +35,7 @@ DELEGATION = "delegation"
 WRITE_REQUESTS = "write-requests"
 """Participants ask for the right to write (``write-requested``, ``write-denied``), and a grant may replace a writer."""
 
-FEATURES = (ADMISSIONS, DELEGATION, NAMES, READERS_BY_REFERENCE, WRITE_REQUESTS)
+FEATURES = (ADMISSIONS, DELEGATION, INTEREST, NAMES, READERS_BY_REFERENCE, WRITE_REQUESTS)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

@@ -22,11 +22,15 @@ _NOT_COMPARED = {"record", "seq", "ts", "cause_seq", "welcome_digest"}
 _RULES: dict[str, tuple[Callable[[Event], list[Expected]], ...]] = {
     "space-started": (),
     "clock-jumped": (happened.clock,),
-    "joined": (happened.join, happened.welcome, happened.standing_grants),
-    "left": (happened.leave, happened.revokes_on_leave),
+    "joined": (happened.join,),
+    "left": (happened.leave,),
     "suspended": (happened.suspend,),
     "refused": (refusal,),
     "frames-dropped": (happened.frames_dropped,),
+}
+_AFTERWARDS: dict[str, tuple[Callable[[Event], list[Expected]], ...]] = {
+    "joined": (happened.welcome, happened.standing_grants),
+    "left": (happened.revokes_on_leave,),
 }
 _CHANGES = {
     *("stream-opened", "stream-started", "stream-ended", "write-granted", "write-revoked", "ownership-transferred"),
@@ -101,10 +105,10 @@ class SpaceAuditor:
             else:
                 space.excused.clear()
                 self._unasked(record, fields)
-        if name == "left" and meant:
-            self._consequences(record, happened.revokes_on_leave, fields)
         if name != "envelope":
             _follow(self._ledger, record, fields)
+        for check in _AFTERWARDS.get(name, ()):
+            self._consequences(record, check, fields)
 
     def _judge(self, record: ControlRecord, name: str, check: Callable[[], Any]) -> Any:
         """Count what a check says."""
@@ -336,7 +340,7 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
         case "stream-ended" if stream is not None:
             ledger.end(stream)
         case "write-granted" if stream is not None:
-            ledger.give(stream, who, Right(record.seq, f.get("expires_at"), f.get("max_frames")))
+            ledger.give(stream, who, Right(record.seq, f.get("expires_at"), f.get("max_frames"), f.get("conditions"), counted=record.seq))
             if f.get("conditions") is not None:
                 ledger.end_standing(stream, who)
             ledger.settle(stream, f["authorized_writers"], record.seq)

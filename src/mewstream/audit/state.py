@@ -46,6 +46,10 @@ class Right(msgspec.Struct, array_like=True):
     since: int
     expires_at: int | None = None
     max_frames: int | None = None
+    conditions: dict[str, Any] | None = None
+    used: int = 0
+    """How many frames were written under it, up to the seq ``counted``."""
+    counted: int = 0
 
 
 class Stream(msgspec.Struct, array_like=True):
@@ -160,7 +164,7 @@ class Ledger:
         self._told = int(digest, 16)
 
     def _tell(self, sign: int, *fact: Any) -> None:
-        hashed = hashlib.blake2b(msgspec.json.encode(fact), digest_size=16).digest()
+        hashed = hashlib.blake2b(msgspec.json.encode(fact, order="sorted"), digest_size=16).digest()
         self._told = (self._told + sign * int.from_bytes(hashed, "big")) % (1 << 128)
 
     # -- deadlines -----------------------------------------------------------------------------
@@ -268,15 +272,15 @@ class Ledger:
     def give(self, stream: Stream, writer: str, right: Right) -> None:
         if (held := stream.writers.get(writer)) is not None:
             right.since = held.since
-            self._tell(-1, "writer", stream.id, writer, held.expires_at, held.max_frames)
+            self._tell(-1, "writer", stream.id, writer, held.conditions)
         stream.writers[writer] = right
         _add(self.writes, writer, stream.id)
-        self._tell(1, "writer", stream.id, writer, right.expires_at, right.max_frames)
+        self._tell(1, "writer", stream.id, writer, right.conditions)
         self.set_timer(("expiry", stream.id, writer), right.expires_at)
 
     def take(self, stream: Stream, writer: str) -> None:
         if (held := stream.writers.pop(writer, None)) is not None:
-            self._tell(-1, "writer", stream.id, writer, held.expires_at, held.max_frames)
+            self._tell(-1, "writer", stream.id, writer, held.conditions)
             _drop(self.writes, writer, stream.id)
             self.set_timer(("expiry", stream.id, writer), None)
 

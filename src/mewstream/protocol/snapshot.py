@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mewstream.protocol.fold import index_stream
+from mewstream.protocol.fold import digest_stream, index_stream
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
 from mewstream.protocol.records import AnyRecord
@@ -57,6 +57,7 @@ class _Snapshot(msgspec.Struct):
 _OTHERWISE = {
     *("timers", "answers", "used_ids", "proposals", "paused", "opened_by", "standing"),
     *("limits", "policies", "delivery", "compiled", "descriptions"),
+    "welcome_digest",
 }
 _SHARED = {field.name for field in dataclasses.fields(SpaceState)} - _OTHERWISE
 assert set(_Snapshot.__struct_fields__) >= _SHARED, "a snapshot must hold the whole state"
@@ -92,6 +93,9 @@ def load(data: bytes) -> SpaceState:
     for stream in state.streams.values():
         stream.request = stream.request.copy()  # or it would keep the whole snapshot in memory
         index_stream(state, stream)
+        digest_stream(state.welcome_digest.add, stream)
+    for participant in state.participants:
+        state.welcome_digest.add("participant", participant)
     state.timers = Timers({(what, name, other): due for what, name, other, due in snapshot.timers})
     state.answers = {
         sender: {id: Answer(each.digest, each.seq, each.ts, list(each.records)) for id, each in answers.items()}

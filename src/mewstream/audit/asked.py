@@ -6,6 +6,7 @@ operation is valid now, whether the other participant is present.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -100,7 +101,7 @@ class Case:
 
     def held(self) -> Held:
         self.space.has(self.sender in self.space.roster)
-        return Held(self.space.patterns(self.sender))
+        return _compiled(msgspec.json.encode(self.space.patterns(self.sender)))
 
     def capability(self, required: str = "") -> None:
         """The capability for its kind, or another one where no denial forbids the kind."""
@@ -119,7 +120,7 @@ class Case:
         named = [each.get("stream_id") for each in (self.payload, nested or {}) if each.get("stream_id") is not None]
         is_one = bool(named) and all(isinstance(each, str) and each and each == named[0] for each in named)
         need(is_one, "validation_error", "it does not name one stream")
-        stream = self.known_stream(named[0])
+        stream = self.known_stream(str(named[0]))
         namespace = (nested or {}).get("namespace")
         need(namespace in (None, f"{self.space.id}/{stream.id}"), "validation_error", "the namespace is wrong")
         return stream
@@ -146,6 +147,11 @@ class Case:
     def changes(self, record: str, stream: Stream, **fields: Any) -> list[Expected]:
         by = {"by": self.sender, "reason": self.payload.get("reason"), "request_id": self.id}
         return [Expected(record, {"stream_id": stream.id, **by, **fields})]
+
+
+@functools.lru_cache(1024)
+def _compiled(patterns: bytes) -> Held:
+    return Held(msgspec.json.decode(patterns))
 
 
 # -- every envelope, and proposals ----------------------------------------------------------------
@@ -337,7 +343,9 @@ def open_stream(case: Case) -> list[Expected]:
     need(space.has(are_known), "target_not_found", "a target is not known here")
     wished = payload.get("desired_id")
     is_free = isinstance(wished, str) and _is_name(wished) and "/" not in wished and not _ASSIGNED.match(wished)
-    is_free = is_free and wished not in ledger.aliases and len(wished.encode()) <= space.setting("limits", "id_bytes")
+    is_free = (
+        is_free and wished not in ledger.aliases and len(str(wished).encode()) <= space.setting("limits", "id_bytes")
+    )
     timeout = space.setting("policies", "start_timeout") if announced else 0
     members = [each for each in auto if each != by and space.is_present(each)]
     stream_id = f"stream-{space.opened + 1}" if space.opened or space.whole else None

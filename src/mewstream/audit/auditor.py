@@ -25,34 +25,45 @@ _RULES: dict[str, tuple[Callable[[Event], list[Expected]], ...]] = {
     "joined": (happened.join,),
     "left": (happened.leave,),
     "suspended": (happened.suspend,),
+    "admitted": (happened.admit,),
     "refused": (refusal,),
     "frames-dropped": (happened.frames_dropped,),
 }
 _AFTERWARDS: dict[str, tuple[Callable[[Event], list[Expected]], ...]] = {
     "joined": (happened.welcome, happened.standing_grants),
     "left": (happened.revokes_on_leave,),
+    "admission-ended": (happened.admission_end,),
 }
 _CHANGES = {
     *("stream-opened", "stream-started", "stream-ended", "write-granted", "write-revoked", "ownership-transferred"),
     *("read-granted", "read-revoked", "capabilities-granted", "capabilities-revoked", "invited", "paused", "unpaused"),
-    "shut-down",
+    *("shut-down", "admission-ended"),
 }
 #: They may come while something is overdue: at a start, and while the journal cannot be written.
 _MAY_PRECEDE_WHAT_IS_DUE = ("space-started", "clock-jumped", "left", "suspended")
-_SENDERS = {"joined": "participant", "left": "participant", "suspended": "participant", "stream-opened": "owner"}
+_SENDERS = {**dict.fromkeys(("joined", "left", "suspended", "admitted"), "participant"), "stream-opened": "owner"}
+_BY_GATEWAY = ("space-started", "clock-jumped", "frames-dropped", "admission-ended")
 
 
 class SpaceAuditor:
-    """Judges the control records of one space, batch by batch. ``carried`` is what the batch before has left."""
+    """Judges the control records of one space, batch by batch. ``carried`` is what the batch before has left.
 
-    def __init__(self, space: str, carried: bytes | None = None) -> None:
+    ``frames`` says how many frames of this batch were written by a participant on a stream after one seq and before
+    another, or to the end."""
+
+    def __init__(self, space: str, carried: bytes | None = None, frames: happened.CountFrames | None = None) -> None:
         self._space = Space(space) if carried is None else msgspec.msgpack.decode(carried, type=Space)
         self._ledger = Ledger(self._space)
+        self._frames = frames
         self.findings: list[Finding] = []
         self.judged: Counter[tuple[str, str]] = Counter()
         self.unjudged: Counter[tuple[str, str]] = Counter()
 
     def carried(self) -> bytes:
+        for stream in self._space.streams.values():
+            for writer, right in stream.writers.items():
+                if right.max_frames is not None:
+                    happened.used(self._frames, stream, writer, None)
         return self._ledger.encode()
 
     @property
@@ -133,7 +144,7 @@ class SpaceAuditor:
 
     def _unasked(self, record: ControlRecord, fields: dict[str, Any]) -> None:
         name, ledger = record.record, self._ledger
-        timer = happened.timer_of(name, fields) if fields.get("by") == kinds.GATEWAY else None
+        timer = happened.timer_of(name, fields)
         if timer is None and name not in _MAY_PRECEDE_WHAT_IS_DUE:
             self._overdue(record)
         if name == "envelope":
@@ -147,8 +158,10 @@ class SpaceAuditor:
             due, what = happened.BY_TIME[timer[0]], f"{name}, though nothing was due"
             if self._judge(record, timer[0], lambda: need(is_due, "", what)):
                 self._judge(record, timer[0], lambda: self._compare(record, fields, due(ledger, timer)))
+        elif name == "admission-ended" and fields["participant"] in self._space.admitted:
+            pass  # it has joined by another way, which is not recorded
         elif name == "write-revoked" and fields.get("reason") == "max_frames":
-            event = Event(ledger, record, fields)
+            event = Event(ledger, record, fields, self._frames)
             self._judge(record, "spent", lambda: self._compare(record, fields, happened.spent(event)[0]))
         elif name in _CHANGES:
             self._judge(record, "nowhere", lambda: nowhere(record))
@@ -257,9 +270,9 @@ def restart(record: ControlRecord) -> None:
 def form(record: ControlRecord, fields: dict[str, Any]) -> None:
     """A record that cannot be read, or whose columns say something else than its detail or its envelope."""
     sender = fields.get(_SENDERS.get(record.record, "by" if "by" in fields else "sender"))
-    sender = kinds.GATEWAY if record.record in ("space-started", "clock-jumped", "frames-dropped") else sender
+    sender = kinds.GATEWAY if record.record in _BY_GATEWAY else sender
     named = fields.get("new_owner", fields.get("participant"))
-    named = None if _SENDERS.get(record.record) == "participant" else named
+    named = None if record.record in ("joined", "left", "suspended") else named
     said = (record.seq, record.ts, record.sender, record.participant, record.stream_id, record.outcome)
     told = (fields["seq"], fields["ts"], sender, named, fields.get("stream_id"), fields.get("code", "accepted"))
     told = (*told[:5], told[5] if record.record == "refused" else "accepted")
@@ -289,11 +302,12 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
         case "space-started":
             space.epoch, space.config = f["epoch"], f["config"]
             configured = f["config"].get("participants", {})
-            space.roster = space.invited | {id: each["capabilities"] for id, each in configured.items()}
+            space.roster = {}
+            space.enrol(*configured, *space.invited, *space.admitted)
             space.to_suspend = dict.fromkeys(space.people)
         case "clock-jumped":
             for timer, at in list(space.due.items()):
-                if timer[0] not in ("expiry", "pause_end") and at > record.ts - f.get("shift", 0):
+                if timer[0] not in ("expiry", "pause_end", "admission") and at > record.ts - f.get("shift", 0):
                     ledger.set_timer(timer, at + f.get("shift", 0))
         case "joined":
             ledger.enter(who)
@@ -311,6 +325,14 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
             space.grants[who] = {id: patterns for id, patterns in left.items() if patterns}
         case "invited":
             space.invited[who] = space.roster[who] = f["capabilities"]
+        case "admitted":
+            space.admitted[who] = f["capabilities"]
+            space.enrol(who)
+            ledger.set_timer(("admission", who, ""), f["until"])
+        case "admission-ended":
+            space.admitted.pop(who, None)
+            space.enrol(who)
+            ledger.set_timer(("admission", who, ""), None)
         case "paused":
             space.paused[who] = (f["until"], f.get("request_id"))
             ledger.set_timer(("pause_end", who, ""), f["until"])
@@ -319,18 +341,21 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
             ledger.set_timer(("pause_end", who, ""), None)
         case "shut-down":
             space.shut_down[who] = None
-        case "stream-opened" if stream is None or stream.id != f["stream_id"]:
+        case "stream-opened" if f["stream_id"] not in space.streams:
             policy, names = f["policy"], [f["request_id"], f"gw-{record.epoch}-{record.seq}"]
             space.opened = max(space.opened + 1, int(f["stream_id"].partition("-")[2] or 0))
             opened = Stream(
-                f["stream_id"],
-                f["owner"],
-                f["status"],
-                names,
-                policy["on_owner_leave"],
-                policy["owner_leave_grace"],
-                f.get("alias"),
-                dict.fromkeys(f.get("auto_grant", ())),
+                *(
+                    f["stream_id"],
+                    f["owner"],
+                    f["status"],
+                    names,
+                    policy["on_owner_leave"],
+                    policy["owner_leave_grace"],
+                ),
+                *(f.get("alias"), dict.fromkeys(f.get("auto_grant", ()))),
+                formats=[each["id"] for each in f.get("formats", ())],
+                enforced=policy["validate"] == "enforce",
             )
             ledger.open(opened, record.seq, f.get("authorized_readers"), f["authorized_writers"])
             ledger.set_timer(("start_timeout", opened.id, ""), f.get("start_by"))
@@ -340,7 +365,11 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
         case "stream-ended" if stream is not None:
             ledger.end(stream)
         case "write-granted" if stream is not None:
-            ledger.give(stream, who, Right(record.seq, f.get("expires_at"), f.get("max_frames"), f.get("conditions"), counted=record.seq))
+            ledger.give(
+                stream,
+                who,
+                Right(record.seq, f.get("expires_at"), f.get("max_frames"), f.get("conditions"), counted=record.seq),
+            )
             if f.get("conditions") is not None:
                 ledger.end_standing(stream, who)
             ledger.settle(stream, f["authorized_writers"], record.seq)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mewstream.audit.asked import after_transfer
@@ -12,12 +13,16 @@ from mewstream.protocol import kinds
 MAX_PROJECTIONS = 256
 
 
+CountFrames = Callable[[str, str, int, int | None], int]
+
+
 class Event(NamedTuple):
     """A record that no envelope has asked for, and the state that it meets."""
 
     ledger: Ledger
     record: ControlRecord
     fields: dict[str, Any]
+    frames: CountFrames | None = None
 
     @property
     def participant(self) -> str:
@@ -101,10 +106,27 @@ def leave(event: Event) -> list[Expected]:
     """Somebody leaves who was not here, or was kicked by nobody, or is suspended and may still come back."""
     space, who, reason = event.ledger.space, event.participant, event.fields["reason"]
     need(space.is_present(who), "", f"{who} was not here")
-    need(reason != "kicked", "", f"nobody has kicked {who}")
+    need(reason not in ("kicked", "token_expired"), "", f"{who} left as {reason}, and nothing of the sort happened")
     until = space.due.get(("rejoin", who, ""))
     need(until is None or until <= event.record.ts, "", f"{who} may still come back")
     return []
+
+
+@rule("Signed tokens")
+def admit(event: Event) -> list[Expected]:
+    """A signed token used beyond the limit."""
+    space = event.ledger.space
+    room = len(space.admitted) < space.setting("limits", "admissions")
+    need(event.participant in space.admitted or room, "", "admissions is reached")
+    return []
+
+
+@rule("Signed tokens")
+def admission_end(event: Event) -> list[Expected]:
+    """Somebody who did not leave at the end of its signed token."""
+    who, ended = event.participant, event.fields["reason"] == "expired"
+    here = ended and event.ledger.space.is_present(who)
+    return [Expected("left", {"participant": who, "reason": "token_expired"})] if here else []
 
 
 @rule("Rights")
@@ -154,12 +176,24 @@ def expiry(ledger: Ledger, timer: Timer) -> Expected:
 
 @rule("Conditional grants")
 def spent(event: Event) -> list[Expected]:
-    """A right that was revoked as used up, and had no such condition."""
+    """A right that was revoked as used up, and had no such condition, or not so many frames."""
     stream = event.ledger.space.streams.get(event.fields["stream_id"])
     right = stream.writers.get(event.participant) if stream is not None else None
     if stream is None or right is None or right.max_frames is None:
         raise Refusal("", f"{event.participant} had no right that frames use up")
+    count = used(event.frames, stream, event.participant, event.record.seq)
+    need(count in (None, right.max_frames), "", f"it was good for {right.max_frames} frames, and {count} were written")
     return [_revoke(stream, event.participant, "max_frames")]
+
+
+def used(frames: CountFrames | None, stream: Stream, writer: str, before: int | None) -> int | None:
+    """How many frames were written under a right that frames use up. None if nobody counts them."""
+    if frames is None:
+        return None
+    right = stream.writers[writer]
+    right.used += frames(stream.id, writer, right.counted, before)
+    right.counted = before or right.counted
+    return right.used
 
 
 @rule("Open by handshake: stream/announce")
@@ -196,12 +230,22 @@ def rejoin(ledger: Ledger, timer: Timer) -> Expected:
     return Expected("left", {"participant": timer[1], "reason": "disconnected"})
 
 
-BY_TIME = {each.__name__: each for each in (expiry, start_timeout, owner_left, pause_end, rejoin)}
+@rule("Signed tokens")
+def admission(ledger: Ledger, timer: Timer) -> Expected:
+    """A signed token that did not end in time, or was taken for ended too early."""
+    return Expected("admission-ended", {"participant": timer[1], "reason": "expired"})
+
+
+BY_TIME = {each.__name__: each for each in (admission, expiry, start_timeout, owner_left, pause_end, rejoin)}
 
 
 def timer_of(record: str, fields: dict[str, Any]) -> Timer | None:
     """By which timer the gateway may have written a record."""
     stream, participant = str(fields.get("stream_id")), str(fields.get("participant"))
+    if record == "admission-ended" and fields.get("reason") == "expired":
+        return "admission", participant, ""
+    if fields.get("by") != kinds.GATEWAY:
+        return None
     match record, fields.get("code"), fields.get("reason"):
         case "write-revoked", _, "expired":
             return "expiry", stream, participant

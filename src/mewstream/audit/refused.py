@@ -9,9 +9,9 @@ import msgspec
 from mewstream.audit.asked import Case
 from mewstream.audit.happened import Event
 from mewstream.audit.records import Expected, Refusal, Unjudged, need, rule
+from mewstream.audit.state import Stream
 from mewstream.protocol import kinds
 
-_BY_CONTENT = ("sequence_regression", "format_violation", "format_required")
 _OUTSIDE = ("invalid_request", "journal_unavailable")
 _MAY_BE_ABOUT_MORE = (kinds.CAPABILITY_GRANT, kinds.CAPABILITY_REVOKE, kinds.INVITE)
 _COUNTED = {
@@ -67,10 +67,21 @@ def _frame(event: Event, code: str) -> list[Expected]:
         right = "unauthorized_stream_write"
     else:
         right = "invalid_operation" if stream.status != "live" or barred else ""
-    if not right and code in _BY_CONTENT:
-        raise Unjudged("it depends on the content")
+    if not right and stream is not None:
+        _content(event, stream, code)
     need(right == code, "", f"refused with {code}, and {right or 'nothing'} follows from the state")
     return []
+
+
+def _content(event: Event, stream: Stream, code: str) -> None:
+    details = event.fields["details"]
+    claims = {
+        "format_required": len(stream.formats) > 1,
+        "format_violation": bool(stream.formats) and (stream.enforced or details.get("formats") == stream.formats),
+        "sequence_regression": event.fields["kind"] == kinds.STREAM_DATA and "last_sequence" in details,
+    }
+    need(claims.get(code, False), "", f"refused with {code}, which does not follow from the state")
+    raise Unjudged("it depends on the content")
 
 
 def _by_code(event: Event, code: str, kind: str, details: dict[str, Any]) -> list[Expected]:
@@ -92,7 +103,7 @@ def _by_code(event: Event, code: str, kind: str, details: dict[str, Any]) -> lis
         case "already_exists" if "participant_id" in details:
             claim = details["participant_id"] in space.roster
         case "capability_violation":
-            required = details.get("required", kind)
+            required = kinds.STREAM_MANAGE if kind == kinds.STREAM_ANNOUNCE else details.get("required", kind)
             claim = not case.held().allows(required, None) or case.held().denies(kind, None)
             if not claim and kind in _MAY_BE_ABOUT_MORE:
                 raise Unjudged("the payload of a refused envelope is not known")

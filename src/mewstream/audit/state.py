@@ -32,6 +32,7 @@ _DOCUMENTED: dict[str, dict[str, Any]] = {
         "capability_list_bytes": 8192,
         **dict.fromkeys(("participants_per_space", "streams_per_space", "writers_per_stream"), 10_000),
         **dict.fromkeys(("readers_per_stream", "invitations", "proposals_per_space"), 10_000),
+        "admissions": 20_000,
         "streams_per_participant": 256,
         "auto_grants_per_stream": 128,
         "capability_grants": 1024,
@@ -67,6 +68,8 @@ class Stream(msgspec.Struct, array_like=True):
     writers: dict[str, Right] = {}
     readers: dict[str, None] | None = None
     disputed: dict[str, None] = {}
+    formats: list[str] = []
+    enforced: bool = False
 
     def listed(self) -> list[str]:
         return [self.owner, *(each for each in self.writers if each != self.owner)]
@@ -86,6 +89,7 @@ class Space(msgspec.Struct, array_like=True):
     config: dict[str, Any] | None = None
     roster: dict[str, list[Any]] = {}
     invited: dict[str, list[Any]] = {}
+    admitted: dict[str, list[Any]] = {}
     grants: dict[str, dict[str, list[Any]]] = {}
     granters: dict[str, str] = {}
     people: dict[str, bool] = {}
@@ -114,6 +118,15 @@ class Space(msgspec.Struct, array_like=True):
         if not holds and not self.whole:
             raise Unjudged(BEGINS_LATER)
         return holds
+
+    def enrol(self, *participants: str) -> None:
+        """What they may do: by a signed token, by the configuration, or by an invitation."""
+        configured = (self.config or {}).get("participants", {})
+        for each in participants:
+            given = self.admitted.get(each) or configured.get(each, {}).get("capabilities", self.invited.get(each))
+            self.roster.pop(each, None)
+            if given is not None:
+                self.roster[each] = given
 
     def is_present(self, participant: str) -> bool:
         return participant not in self.gone and self.has(participant in self.people)

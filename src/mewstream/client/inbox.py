@@ -200,6 +200,8 @@ class Inbox:
             case events.Gap(stream=id, count=count, message=notice) if id is not None and notice is not None:
                 first = untrusted.number(notice.payload.get("first_seq"))
                 self.routes.frames_dropped(id, count or 1, first or 0)
+            case events.TokenExpiring(message=notice) if notice is not None and notice.is_from_gateway:
+                self.link.renew_token()
             case events.Requested():
                 self._server.received(event)
             case events.Notified(method=method, sender=sender, params=params):

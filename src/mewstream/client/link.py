@@ -6,13 +6,15 @@ import asyncio
 import logging
 from typing import Protocol
 
+import msgspec
+
 from mewstream.client import messages, untrusted
 from mewstream.client.backoff import Backoff
 from mewstream.client.confirmations import Confirmations, Tally
 from mewstream.client.connection import Connection, Receiver
 from mewstream.client.errors import ConnectError, ConnectionClosed, JoinRefused, RequestTimeout
 from mewstream.client.events import Resumed
-from mewstream.client.joining import Joiner, may_reconnect
+from mewstream.client.joining import Joiner
 from mewstream.client.messages import Message
 from mewstream.client.routes import Routes
 from mewstream.client.state import State
@@ -66,6 +68,8 @@ class Link:
         self._lost: asyncio.Future[tuple[int, str]] | None = None
         """The code and the reason with which the present connection ends."""
         self._supervisor: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        """Gets a newer token."""
         self._holders: set[object] = set()
         self._confirmations = Confirmations()
         self._unreported = 0
@@ -121,6 +125,20 @@ class Link:
     def has_room(self) -> bool:
         """Whether there is a connection, and it keeps up with what is sent."""
         return self._connection is not None and not self._connection.is_full
+
+    def renew_token(self) -> None:
+        """Send the gateway a newer token, because the one we joined with is about to expire."""
+        if self._renewing is None and callable(self._joiner.token):
+            self._renewing = asyncio.get_running_loop().create_task(self._renew_token())
+
+    async def _renew_token(self) -> None:
+        try:
+            token = await self._joiner.current_token()
+            self.post(msgspec.json.encode({"type": "join", "token": token}))
+        except Exception as failure:
+            logger.warning("no newer token: the function for it raised %s", type(failure).__name__)
+        finally:
+            self._renewing = None
 
     def post(self, body: bytes) -> None:
         """Send an envelope without waiting, if there is a connection; otherwise it is not sent at all."""
@@ -274,7 +292,7 @@ class Link:
                 since = loop.time()
                 assert self._lost is not None
                 code, reason = await self._lost
-                if self._reconnect is None or not may_reconnect(code):
+                if self._reconnect is None or not self._joiner.may_join_again(code):
                     how = "the connection was lost" if code == ABNORMAL else "the gateway closed the connection"
                     error = ConnectionClosed(f"{how}: {reason or code}", code=code)
                     return
@@ -359,6 +377,8 @@ class Link:
             return
         self.error = error
         self._enter(State.GONE)
+        if self._renewing is not None:
+            self._renewing.cancel()
         self._confirmations.lost(str(error))
         self._holders.clear()
         self._owner.ended(error)

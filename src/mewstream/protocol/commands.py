@@ -26,6 +26,21 @@ class Join(msgspec.Struct, frozen=True):
     """What the client asked for beyond v0.4. None: it sent no extensions."""
 
 
+class Admit(msgspec.Struct, frozen=True):
+    """A signed token names a participant. ``capabilities`` None: those that the space gives by itself."""
+
+    participant: str
+    capabilities: list[dict[str, Any]] | None
+    until: int
+    issuer: str | None = None
+
+
+class EndAdmission(msgspec.Struct, frozen=True):
+    """A participant that a signed token had named comes by a token of its own."""
+
+    participant: str
+
+
 class Disconnect(msgspec.Struct, frozen=True):
     """A connection is lost. ``session`` is that of its join: the close of a connection that was
     replaced takes nothing away from the one that replaced it."""
@@ -104,4 +119,17 @@ class Tick(msgspec.Struct, frozen=True):
     """Time has come for what is due first; see ``SpaceState.next_deadline``."""
 
 
-Command = Start | Join | Disconnect | Suspend | Send | SendFrames | Refuse | ReportDrop | ClockJump | Tick
+Command = (
+    Start
+    | Admit
+    | EndAdmission
+    | Join
+    | Disconnect
+    | Suspend
+    | Send
+    | SendFrames
+    | Refuse
+    | ReportDrop
+    | ClockJump
+    | Tick
+)

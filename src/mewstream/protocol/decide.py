@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from mewstream.protocol import commands, kinds
+from mewstream.protocol.admission_rules import EXPIRED, REPLACED, TOKEN_EXPIRED, admit, end_admission
 from mewstream.protocol.capabilities import MAX_PATTERNS, Capabilities, is_privileged
 from mewstream.protocol.envelope import Envelope, encode_json
 from mewstream.protocol.errors import (
@@ -114,6 +115,11 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
     match command:
         case commands.Start():
             ledger.write(SpaceStarted, epoch=command.epoch, config=command.config)
+        case commands.Admit():
+            admit(ledger, command)
+        case commands.EndAdmission():
+            if command.participant in state.admitted:
+                end_admission(ledger, command.participant, REPLACED)
         case commands.Join():
             _join(ledger, command)
         case commands.Disconnect():
@@ -205,6 +211,10 @@ def _tick(ledger: Ledger) -> None:
     what, name, _ = timer
     if what == "rejoin":
         _leave(ledger, name, "disconnected")
+    elif what == "admission":
+        ended = end_admission(ledger, name, EXPIRED)
+        if state.is_present(name):
+            _leave(ledger, name, TOKEN_EXPIRED, ended.seq)
     elif what == "pause":
         request_id = state.paused[name].request_id
         ledger.write(Unpaused, participant=name, by=kinds.GATEWAY, request_id=request_id)

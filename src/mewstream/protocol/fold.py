@@ -12,6 +12,8 @@ from mewstream.protocol import transitions as table
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
+    AdmissionEnded,
+    Admitted,
     CapabilitiesGranted,
     CapabilitiesRevoked,
     ClockJumped,
@@ -37,7 +39,7 @@ from mewstream.protocol.records import (
     WriteGranted,
     WriteRevoked,
 )
-from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceState, Stream, WriteRight
+from mewstream.protocol.state import Admission, Answer, Participant, Pause, Rights, SpaceState, Stream, WriteRight
 from mewstream.protocol.times import SECOND
 
 #: Participants whose answers are remembered. The one that has been silent for longest is forgotten first.
@@ -149,6 +151,8 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
     # An invitation outlives a restart, but configuration has the last word on a name.
     for id, capabilities in state.invited.items():
         state.roster.setdefault(id, capabilities)
+    for id, admission in state.admitted.items():
+        state.roster[id] = admission.capabilities
     state.compiled.clear()
     state.descriptions.forget_all()
 
@@ -158,7 +162,7 @@ def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
     the expiry of a right, do not. The new ends of pauses are records of their own."""
     before = record.ts - record.shift
     for timer, due in list(state.timers.items()):
-        if timer[0] not in ("expire", "pause") and due > before:
+        if timer[0] not in ("expire", "pause", "admission") and due > before:
             state.timers[timer] = due + record.shift
 
 
@@ -228,6 +232,25 @@ def _invited(state: SpaceState, record: Invited) -> None:
     state.roster[record.participant] = record.capabilities
     _capabilities_changed(state, record.participant)
     _answered_by(state, record.by, record.request_id, record)
+
+
+def _admitted(state: SpaceState, record: Admitted) -> None:
+    state.admitted[record.participant] = Admission(record.capabilities, record.until)
+    state.roster[record.participant] = record.capabilities
+    state.timers["admission", record.participant, ""] = record.until
+    _capabilities_changed(state, record.participant)
+
+
+def _admission_ended(state: SpaceState, record: AdmissionEnded) -> None:
+    id = record.participant
+    del state.admitted[id]
+    del state.timers["admission", id, ""]
+    without = state.roster_without_admission(id)
+    if without is None:
+        del state.roster[id]
+    else:
+        state.roster[id] = without
+    _capabilities_changed(state, id)
 
 
 def _capabilities_changed(state: SpaceState, participant: str) -> None:
@@ -465,6 +488,8 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     CapabilitiesGranted: _capabilities_granted,
     CapabilitiesRevoked: _capabilities_revoked,
     Invited: _invited,
+    Admitted: _admitted,
+    AdmissionEnded: _admission_ended,
     Paused: _paused,
     Unpaused: _unpaused,
     ShutDown: _shut_down,

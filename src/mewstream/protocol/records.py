@@ -130,6 +130,24 @@ class Invited(Record, tag="invited"):
     request_id: str
 
 
+class Admitted(Record, tag="admitted"):
+    """A signed token has named a participant, which may join with these capabilities until ``until``. ``issuer`` is
+    who has signed it. A later record replaces this one."""
+
+    participant: str
+    capabilities: list[dict[str, Any]]
+    until: int
+    issuer: str | None = None
+
+
+class AdmissionEnded(Record, tag="admission-ended"):
+    """A participant may not join by its signed token any more: ``expired``, or it has joined by another way
+    (``replaced``)."""
+
+    participant: str
+    reason: str
+
+
 class Paused(Record, tag="paused"):
     """``until`` is None for a pause that lasts until somebody ends it. ``request_id`` names the envelope that asked for
     it."""

@@ -11,7 +11,7 @@ from mewstream.protocol.fold import digest_stream, index_stream
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
 from mewstream.protocol.records import AnyRecord
-from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceState, Stream
+from mewstream.protocol.state import Admission, Answer, Participant, Pause, Rights, SpaceState, Stream
 from mewstream.protocol.timers import Timers
 
 SNAPSHOT_VERSION = 1
@@ -51,6 +51,7 @@ class _Snapshot(msgspec.Struct):
     shut_down: dict[str, None] = {}
     granters: dict[str, str] = {}
     proposals: list[tuple[str, str]] = []
+    admitted: dict[str, Admission] = {}
 
 
 #: What is written in another form, and what follows from the rest.

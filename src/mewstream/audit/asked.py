@@ -70,6 +70,7 @@ class Case:
         value = [] if value is None else value
         is_list = isinstance(value, list) and all(isinstance(each, str) and each for each in value)
         need(is_list, "validation_error", f"{key} is not a list of names")
+        self.room(max((len(each.encode("utf-8", "surrogatepass")) for each in value), default=0), "id_bytes")
         return list(dict.fromkeys(value))
 
     def field(self, name: str) -> list[str]:

@@ -102,6 +102,11 @@ class SpaceAuditor:
         if name in _CHANGES or name in _RULES:
             self._judge(record, "form", lambda: form(record, fields))
         meant = [each for each in space.expected if each.is_meant_by(name, fields)]
+        if not meant:  # or it is what was expected, about something else
+            meant = [each for each in space.expected if (each.record, each.cause_seq) == (name, record.cause_seq)][:1]
+            for each in meant:
+                self._dispute(each)
+                self._dispute(Expected(name, fields))
         is_unknown = name in _CHANGES and "stream_id" in fields and self._ledger.find(fields["stream_id"]) is None
         if not meant and is_unknown and name != "stream-opened" and not space.whole:
             raise Unjudged("the log begins in the middle")
@@ -133,7 +138,8 @@ class SpaceAuditor:
         except Refusal as wrong:
             self._find(record, name, str(wrong))
             said = None
-        self.judged[what, name] += 1
+        if name != "form":
+            self.judged[what, name] += 1
         return said
 
     def _consequences(self, record: ControlRecord, check: Callable[[Event], list[Expected]], fields: Any) -> None:
@@ -154,9 +160,10 @@ class SpaceAuditor:
                 self._consequences(record, check, fields)
         elif timer is not None:
             at = self._space.due.get(timer)
-            is_due = at is not None and at <= record.ts
             due, what = happened.BY_TIME[timer[0]], f"{name}, though nothing was due"
-            if self._judge(record, timer[0], lambda: need(is_due, "", what)):
+            if self._judge(
+                record, timer[0], lambda: need(self._space.has(at is not None) and at <= record.ts, "", what)
+            ):
                 self._judge(record, timer[0], lambda: self._compare(record, fields, due(ledger, timer)))
         elif name == "admission-ended" and fields["participant"] in self._space.admitted:
             pass  # it has joined by another way, which is not recorded
@@ -164,7 +171,7 @@ class SpaceAuditor:
             event = Event(ledger, record, fields, self._frames)
             self._judge(record, "spent", lambda: self._compare(record, fields, happened.spent(event)[0]))
         elif name in _CHANGES:
-            self._judge(record, "nowhere", lambda: nowhere(record))
+            self._judge(record, "nowhere", lambda: self._space.has(False) or nowhere(record))
         else:
             raise Unjudged("the record is not known")
 
@@ -210,10 +217,11 @@ class SpaceAuditor:
             self._ledger.set_timer(timer, None)
 
     def _dispute(self, missing: Expected) -> None:
+        """It is not certain whether what a record says has happened."""
         self._space.doubtful = True
         stream = self._ledger.find(missing.fields.get("stream_id") or "")
         if stream is not None and missing.record.startswith("write-"):
-            stream.disputed[missing.fields["participant"]] = None
+            stream.disputed[str(missing.fields.get("participant"))] = None
 
     def _compare(self, record: ControlRecord, fields: dict[str, Any], expected: Expected) -> None:
         """Whether a record says what follows, in every field."""

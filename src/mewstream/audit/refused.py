@@ -13,6 +13,24 @@ from mewstream.audit.state import Stream
 from mewstream.protocol import kinds
 
 _OUTSIDE = ("invalid_request", "journal_unavailable")
+#: Fields of a payload whose shape is judged completely.
+_FIELDS = (
+    *(
+        "text",
+        "method",
+        "reason",
+        "direction",
+        "intent",
+        "target",
+        "auto_grant",
+        "scope",
+        "start_ts",
+        "code",
+        "message",
+    ),
+    *("on_owner_leave", "owner_leave_grace", "on_slow", "validate", "participant_id", "new_owner", "retain_write"),
+    *("conditions", "recipient", "grant_id", "timeout_seconds"),
+)
 _MAY_BE_ABOUT_MORE = (kinds.CAPABILITY_GRANT, kinds.CAPABILITY_REVOKE, kinds.INVITE)
 _COUNTED = {
     "participants_per_space": lambda ledger, sender, stream: len(ledger.space.people),
@@ -47,10 +65,13 @@ def refusal(event: Event) -> list[Expected]:
     case = Case(event.ledger, record.ts, record.seq, fields["sender"], kind, fields.get("id"), payload)
     try:
         case.judge()
+    except Unjudged:
+        return _by_code(event, code, kind, details)
     except Refusal as right:
         need(right.code == code, "", f"refused with {code}, and {right.code} follows from the state: {right}")
         return []
-    need(code in ("validation_error", "limit_exceeded"), "", f"refused with {code}, though nothing forbids it")
+    is_shape = code == "validation_error" and details.get("field") not in _FIELDS
+    need(is_shape or code == "limit_exceeded", "", f"refused with {code}, though nothing forbids it")
     return _by_code(event, code, kind, details)
 
 

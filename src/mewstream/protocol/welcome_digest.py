@@ -1,8 +1,8 @@
 """The digest of what a participant is told when it joins: who is present, and which streams there are.
 
-It is a sum of hashes, one for each fact, so that a change costs as much as it changes, and a join nothing. The record of
-a join has it, and whoever reads the log can compute it again. "The digest of a welcome" in ``docs/journal.md`` lists the
-facts.
+It is a sum of hashes, one for each fact, so that a change costs as much as it changes, and a join nothing. The record
+of a join has it, and whoever reads the log can compute it again. "The digest of a welcome" in ``docs/journal.md`` lists
+the facts.
 """
 
 from __future__ import annotations
@@ -37,4 +37,5 @@ class WelcomeDigest:
 
 
 def _hash(fact: tuple[Any, ...]) -> int:
-    return int.from_bytes(hashlib.blake2b(msgspec.json.encode(fact, order="sorted"), digest_size=_BYTES).digest(), "big")
+    data = msgspec.json.encode(fact, order="sorted")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=_BYTES).digest(), "big")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mewstream.client import events, messages, untrusted
 from mewstream.client.calls import Calls
 from mewstream.client.confirmations import SMALL_BYTES
+from mewstream.client.confirmed import Confirmed
 from mewstream.client.errors import AnswerLost, ConnectionClosed
 from mewstream.client.mcp import PROGRESS
 from mewstream.client.messages import Message
@@ -43,6 +44,7 @@ class Inbox:
     ) -> None:
         self.view = view
         self.calls = Calls()
+        self.confirmed = Confirmed()
         self.proposals = Proposals()
         self.notifications = Notifications(self.calls.next_id, self._post_if_room)
         self.pages = Pages(view, self.post)
@@ -99,6 +101,7 @@ class Inbox:
     def _message(self, message: Message) -> None:
         event = self.view.apply(message)
         answered = self.calls.received(message)
+        answered |= self.confirmed.received(message)
         self.proposals.received(message)
         if message.kind == kinds.CAPABILITY_GRANT:
             self._acknowledgements.received(message)

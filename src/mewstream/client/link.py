@@ -19,6 +19,7 @@ from mewstream.client.messages import Message
 from mewstream.client.routes import Routes
 from mewstream.client.state import State
 from mewstream.protocol.close_codes import ABNORMAL, NORMAL
+from mewstream.protocol.errors import LimitExceeded
 from mewstream.protocol.frames import seq_of
 from mewstream.protocol.position import Position
 
@@ -57,6 +58,8 @@ class Link:
         """Why the link is GONE."""
         self.epoch: str | None = None
         self.has_positions = False
+        self.max_message_bytes: int | None = None
+        """The largest message that the gateway takes, if it says so."""
         self._joiner = joiner
         self._owner = owner
         self._routes = owner.routes
@@ -146,7 +149,9 @@ class Link:
             self._connection.send(body, is_text=True)
 
     async def send_frame(self, message: bytes, tally: Tally, *, is_text: bool) -> None:
-        """Send a frame and count it in ``tally``. Waits and raises as :meth:`ready` does."""
+        """Send a frame and count it in ``tally``. Waits and raises as :meth:`ready` does. Raises :class:`LimitExceeded`
+        for a frame that is larger than the gateway takes."""
+        self.check_size(message)
         self._frames_in_turn += 1
         if self._frames_in_turn >= _FRAMES_PER_TURN:
             self._frames_in_turn = 0
@@ -156,6 +161,23 @@ class Link:
             connection = await self.ready()
         self._confirmations.sent(tally, len(message))
         connection.send(message, is_text=is_text)
+
+    def try_send_frame(self, message: bytes, tally: Tally, *, is_text: bool) -> bool:
+        """Send a frame if that is possible without waiting. Returns whether it was sent."""
+        self.check_size(message)
+        connection = self._connection
+        if connection is None or connection.is_full or self.state is not State.JOINED:
+            return False
+        self._confirmations.sent(tally, len(message))
+        connection.send(message, is_text=is_text)
+        return True
+
+    def check_size(self, message: bytes) -> None:
+        """Raise :class:`LimitExceeded` if the gateway has said that it does not take so much."""
+        most = self.max_message_bytes
+        if most is not None and len(message) > most:
+            text = f"the frame has {len(message)} bytes with its head, and the gateway takes at most {most}"
+            raise LimitExceeded(f"{text}: it was not sent", limit="message_bytes")
 
     async def round_trip(self, tally: Tally | None = None) -> None:
         """Wait until the gateway has recorded everything sent so far, over as many connections as it takes. Raises
@@ -262,6 +284,7 @@ class Link:
         seq = untrusted.number(payload.get("seq")) or welcome.seq or 0
         self.epoch = untrusted.text(payload.get("epoch"))
         self.has_positions = welcome.seq is not None
+        self.max_message_bytes = untrusted.number(untrusted.as_object(payload.get("limits")).get("message_bytes"))
         self._last_frame = b""
         # What is replayed after the welcome has lower positions than the welcome.
         self._last_seq = replay_from - 1 if recovered and replay_from is not None else seq

@@ -46,7 +46,7 @@ from mewstream.gateway.replay import Backlog, Replay, ResumeRefused
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.io.reading import Reading
 from mewstream.journal.memory import RecentRecords
-from mewstream.protocol import commands, kinds
+from mewstream.protocol import commands, frames, kinds
 from mewstream.protocol.admission_rules import TOKEN_EXPIRED
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision, Repetition, decide
@@ -337,6 +337,8 @@ class Space:
         member = self.members.get(sender)
         if member is None or self._by_http:
             raise InvalidRequest(f"{envelope.kind} is for sockets: HTTP has GET /streams and GET /participants")
+        if envelope.kind == kinds.STREAM_SYNC:
+            self.refusals.tell_sums(sender)
         body = answer_question(
             self.state,
             sender,
@@ -351,12 +353,18 @@ class Space:
         """Carry out raw frames that arrived together for one stream, which is named by its id or alias.
 
         Returns the frames that must wait, because the time of this turn of the event loop is used up."""
+        id = None
+        if "|" in stream and member.positions:
+            stream, id = frames.split_reference(stream)
+            if flaw := frames.flaw_in_frame_id(id, max_bytes=self.config.limits.id_bytes):
+                self.refuse(member.participant, "frame", flaw, data[0])
+                return data[1:]
         place, most = 0, len(data)
         while place < len(data) and self.members.is_current(member):
             if self._work.is_over:
                 return data[place:]
             portion = data[place : place + most]
-            decision = self.handle(commands.SendFrames(member.participant, stream, portion, opcode))
+            decision = self.handle(commands.SendFrames(member.participant, stream, portion, opcode, id))
             place += len(portion) - len(decision.undecided)
             if decision.undecided:
                 most = FEW_FRAMES  # to offer all the others again and again would take quadratic time

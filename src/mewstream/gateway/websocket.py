@@ -315,6 +315,7 @@ class WebSocketMember(WSListener):
         if self.space is None or not payload.startswith(frames.RECORDED_PING):
             self.outbound.pong(payload)
             return
+        self.space.refusals.tell_sums(self.participant)
         waits, self._recorded_ping = self._recorded_ping, payload
         if waits is None:
             self.space.outbox.when_recorded(partial(self._recorded, payload))
@@ -586,7 +587,9 @@ class WebSocketMember(WSListener):
         """Begin a run with the first frame for a stream. Frames that follow in the same read are handled together with
         it. A malformed frame is refused in turn, because a refusal takes far longer than a frame."""
         try:
-            self._run_stream, start = frames.split_frame(message, max_id_bytes=space.config.limits.id_bytes)
+            self._run_stream, start = frames.split_frame(
+                message, max_id_bytes=space.config.limits.id_bytes, has_id=self.outbound.positions
+            )
         except PeerError as flaw:
             self._run_kind = None
             self._in_turn(partial(space.refuse, self.participant, "frame", flaw, message))

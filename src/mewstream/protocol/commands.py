@@ -67,12 +67,13 @@ class Send(msgspec.Struct, frozen=True):
 class SendFrames(msgspec.Struct, frozen=True):
     """Raw frames from an identified participant that arrived together, all for one stream.
 
-    ``stream`` is its id or alias; ``opcode`` 1 is text, 2 is binary."""
+    ``stream`` is its id or alias; ``opcode`` 1 is text, 2 is binary. ``id`` is what their sender calls them."""
 
     sender: str
     stream: str
     data: Sequence[bytes]
     opcode: int
+    id: str | None = None
 
 
 def SendFrame(sender: str, stream: str, data: bytes, opcode: int) -> SendFrames:
@@ -94,6 +95,7 @@ class Refuse(msgspec.Struct, frozen=True):
     excerpt: bytes = b""
     count: int = 1
     told: int = 0
+    ids: list[str] = []
 
 
 class ReportDrop(msgspec.Struct, frozen=True):

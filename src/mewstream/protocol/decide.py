@@ -104,7 +104,7 @@ def decide(state: SpaceState, now: int, command: commands.Command) -> Decision:
         return _send(state, now, command.sender, command.envelope)
     ledger = Ledger(state, now)
     if isinstance(command, commands.SendFrames):
-        undecided = decide_frames(ledger, command.sender, command.stream, command.data, command.opcode)
+        undecided = decide_frames(ledger, command.sender, command.stream, command.data, command.opcode, command.id)
         return Decision(ledger.records, undecided=undecided)
     _happen(ledger, command)
     return Decision(ledger.records)

@@ -91,7 +91,7 @@ class EnvelopeAccepted(Record, tag="envelope"):
 
 class Refused(Record, tag="refused"):
     """Something was refused. ``count`` is how many refusals this record stands for; its sender was told of ``told`` of
-    them one by one, before."""
+    them before. ``ids`` are those of the others, if these are frames that have ids."""
 
     sender: str
     kind: str
@@ -106,6 +106,7 @@ class Refused(Record, tag="refused"):
     excerpt: str = ""
     count: int = 1
     told: int = 0
+    ids: list[str] = []
 
 
 class CapabilitiesGranted(Record, tag="capabilities-granted"):

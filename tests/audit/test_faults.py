@@ -11,12 +11,15 @@ import pytest
 from journals import POSITION_FORMAT, Play
 from logs import rows, said_of, small
 
-from mewstream.protocol import kinds
+from mewstream.protocol import commands, kinds
 from mewstream.protocol.records import (
+    AdmissionEnded,
+    Admitted,
     CapabilitiesGranted,
     CapabilitiesRevoked,
     ClockJumped,
     EnvelopeAccepted,
+    FramesDropped,
     Invited,
     Joined,
     Left,
@@ -491,6 +494,44 @@ def a_welcome_of_which_nothing_is_recorded(play: Play) -> tuple[int, str]:
     return edit(play, Joined, welcome_digest=None), "welcome"
 
 
+# -- signed tokens and missed frames --------------------------------------------------------------
+
+
+def _admit(play: Play, seconds: int = 2) -> None:
+    play.do(commands.Admit("tok", [{"kind": "chat"}], play.now + seconds * SECOND, None))
+    play.join("tok")
+
+
+@fault()
+def a_token_beyond_the_limit(play: Play) -> tuple[int, str]:
+    _admit(play, 60)
+    play.records[0].config["limits"] = {"admissions": 0}  # type: ignore[attr-defined]
+    return int(last(play, Admitted).seq), "admit"
+
+
+@fault()
+def a_token_that_does_not_end(play: Play) -> tuple[int, str]:
+    _admit(play)
+    play.wait(5)
+    drop(play, Left)
+    drop(play, AdmissionEnded)
+    play.send("ann", kinds.CHAT, text="later")
+    return play.records[-1].seq, "admission"
+
+
+@fault()
+def a_token_that_ends_while_its_holder_stays(play: Play) -> tuple[int, str]:
+    _admit(play)
+    play.wait(5)
+    return drop(play, Left), "admission_end"
+
+
+@fault()
+def more_frames_dropped_than_there_were(play: Play) -> tuple[int, str]:
+    fields = {"participant": "bob", "stream_id": "stream-1", "first_seq": 3, "last_seq": 5, "policy": "latest"}
+    return play.plant(FramesDropped, count=9, **fields), "frames_dropped"
+
+
 # -- time -----------------------------------------------------------------------------------------
 
 
@@ -645,7 +686,7 @@ def test_columns_that_differ_from_the_detail_are_found() -> None:
         {"participant": "dee"},
         {"stream_id": "stream-9"},
         {"cause_seq": 1},
-        {"ts": play.now},
+        {"ts": play.now + 1},
     ):
         records = list(rows(play))
         records[-1] = records[-1]._replace(**changes)

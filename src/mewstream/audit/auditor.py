@@ -102,14 +102,14 @@ class SpaceAuditor:
         if name in _CHANGES or name in _RULES:
             self._judge(record, "form", lambda: form(record, fields))
         meant = [each for each in space.expected if each.is_meant_by(name, fields)]
+        is_unknown = name in _CHANGES and "stream_id" in fields and self._ledger.find(fields["stream_id"]) is None
+        if not meant and is_unknown and name != "stream-opened" and not space.whole:
+            raise Unjudged("the log begins in the middle")
         if not meant:  # or it is what was expected, about something else
             meant = [each for each in space.expected if (each.record, each.cause_seq) == (name, record.cause_seq)][:1]
             for each in meant:
                 self._dispute(each)
                 self._dispute(Expected(name, fields))
-        is_unknown = name in _CHANGES and "stream_id" in fields and self._ledger.find(fields["stream_id"]) is None
-        if not meant and is_unknown and name != "stream-opened" and not space.whole:
-            raise Unjudged("the log begins in the middle")
         if meant:
             space.expected.remove(meant[0])
             self._judge(record, meant[0].rule, lambda: self._compare(record, fields, meant[0]))
@@ -121,6 +121,8 @@ class SpaceAuditor:
             else:
                 space.excused.clear()
                 self._unasked(record, fields)
+        if name in _CHANGES or name in ("joined", "left", "suspended"):
+            space.changed = record.ts
         if name != "envelope":
             _follow(self._ledger, record, fields)
         for check in _AFTERWARDS.get(name, ()):
@@ -394,7 +396,7 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
                 ledger.end_standing(stream, f["previous_owner"])
             ledger.settle(stream, f["authorized_writers"], record.seq)
             ledger.set_timer(("owner_left", stream.id, ""), None)
-            if not space.people.get(f["new_owner"], False) and f["new_owner"] not in space.people:
+            if f["new_owner"] not in space.people and (space.whole or f["new_owner"] in space.gone):
                 ledger.await_owner(stream, record.ts)
         case "read-granted" | "read-revoked" if stream is not None and f.get("authorized_readers") is not None:
             ledger.set_readers(stream, f["authorized_readers"])

@@ -208,7 +208,7 @@ def owner_left(ledger: Ledger, timer: Timer) -> Expected:
     """A stream whose owner is gone that was not transferred or closed in time, or too early, or to the wrong heir."""
     space, stream = ledger.space, ledger.space.streams[timer[1]]
     told = {"stream_id": stream.id, "by": kinds.GATEWAY, "reason": "owner_left"}
-    heirs = [each for each in stream.writers if each != stream.owner and space.people.get(each)]
+    heirs = [each for each in stream.writers if each != stream.owner and space.is_present(each) and space.people[each]]
     if stream.on_owner_leave == "close" or not heirs:
         return Expected("stream-ended", {"how": "closed", **told})
     heir = min(heirs, key=lambda each: stream.writers[each].since)

@@ -9,9 +9,12 @@ import msgspec
 from mewstream.audit.asked import Case
 from mewstream.audit.happened import Event
 from mewstream.audit.records import Expected, Refusal, Unjudged, need, rule
-from mewstream.audit.state import Stream
+from mewstream.audit.state import SECOND, Stream
 from mewstream.protocol import kinds
 
+_SUM = "it is a sum, or about more than the state"
+_SUMMED_WITHIN = 10 * SECOND
+"""A refused frame may be recorded that much later, when the rights have changed."""
 _OUTSIDE = ("invalid_request", "journal_unavailable")
 #: Fields of a payload whose shape is judged completely.
 _FIELDS = (
@@ -47,14 +50,20 @@ _COUNTED = {
 def refusal(event: Event) -> list[Expected]:
     """A message refused though nothing forbids it, or with another code than follows from the state."""
     fields, (code, kind, details) = event.fields, (event.fields[key] for key in ("code", "kind", "details"))
-    if fields.get("count", 1) != 1 or code in _OUTSIDE or (not fields.get("remember", True) and kind != kinds.JOIN):
-        raise Unjudged("it is a sum, or about more than the state")
+    is_sum = not fields.get("remember", True) and kind != kinds.JOIN
+    if fields.get("count", 1) != 1 or code in _OUTSIDE or (is_sum and kind != "frame"):
+        raise Unjudged(_SUM)
     is_reserved = kind in kinds.RESERVED or (kind.startswith("system/") and kind != kinds.JOIN)
     need((code == "reserved_kind") == is_reserved or "expected_from" in details, "", f"{code} for {kind}")
     if code == "reserved_kind" or "expected_from" in details:
         return []
     if kind in ("frame", kinds.STREAM_DATA):
-        return _frame(event, code)
+        try:
+            return _frame(event, code)
+        except Refusal:
+            if is_sum and event.record.ts < event.ledger.space.changed + _SUMMED_WITHIN:
+                raise Unjudged(_SUM) from None
+            raise
     try:
         payload = msgspec.json.decode(fields.get("excerpt", ""))
     except (msgspec.MsgspecError, UnicodeError):

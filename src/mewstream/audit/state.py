@@ -86,6 +86,7 @@ class Space(msgspec.Struct, array_like=True):
     epoch: str = ""
     seq: int = 0
     ts: int = 0
+    changed: int = 0
     config: dict[str, Any] | None = None
     roster: dict[str, list[Any]] = {}
     invited: dict[str, list[Any]] = {}

@@ -104,8 +104,7 @@ class Life(Play):
                 self.do(commands.Admit("tok", [{"kind": "chat"}], until, None))
                 return self.join("tok") if "tok" in self.state.admitted else []
             case 18 if other in self.state.roster:
-                extensions = chance.choice([None, ["positions"]])
-                return self.do(commands.Join(other, "websocket", False, extensions))
+                return self.join(other, extensions=chance.choice([None, ["positions"]]))
             case 19:
                 shift = chance.randrange(1, 9) * SECOND
                 self.now += shift
@@ -138,9 +137,11 @@ class Life(Play):
             case _:
                 return self.send(who, kinds.GRANT_WRITE, stream_id=stream, participant_id=other)
 
-    def join(self, participant: str, *, continues: bool = False) -> list[Record]:
+    def join(self, participant: str, *, continues: bool = False, extensions: list[str] | None = None) -> list[Record]:
         """Without a token nobody joins, even an owner of streams whose invitation was taken back."""
-        return super().join(participant, continues=continues) if participant in self.state.roster else []
+        self.wait(0.001)
+        command = commands.Join(participant, "websocket", continues, extensions)
+        return self._decide(command) if participant in self.state.roster else []
 
     def _nothing_due(self, shift: int) -> bool:
         """A jump is recorded before anything that it makes due; without one the time simply passes."""

@@ -71,6 +71,7 @@ from mewstream.protocol.records import (
     Record,
     Refused,
     StreamEnded,
+    Suspended,
     Uninvited,
 )
 from mewstream.protocol.render import gateway_envelope, render
@@ -221,9 +222,9 @@ class Space:
                 self.broadcast.data(record)
                 continue
             self.metrics.record(record)
-            self._log.record(record, newcomer.member.connection if newcomer is not None else None)
             if isinstance(record, Refused):
                 self.refusals.recent.append(record)
+                self._log.refused(record)
             if self._logs.enabled:
                 self._logs.recorded(record, "http" if self._by_http else "websocket", self.state)
             self.broadcast.record(record)
@@ -246,18 +247,23 @@ class Space:
         """What a record means for connections and tokens, beyond the message that it sends."""
         match record:
             case Joined(participant=participant, seq=seq):
+                self._log.joined(record, newcomer.member.connection if newcomer is not None else None)
                 self.invitations.joined(participant)
                 if newcomer is not None:
                     newcomer.member.session = seq
                     self._let_in(newcomer)
-            case Left(participant=participant, reason=reason) if (member := self.members.get(participant)) is not None:
-                # It did not leave by itself: it was removed.
-                self._remove(member)
-                if reason == TOKEN_EXPIRED:
-                    member.close(CloseReason.TOKEN_EXPIRED)
-                else:
-                    is_banned = participant in self.state.banned
-                    member.close(CloseReason.BANNED if is_banned else CloseReason.KICKED)
+            case Left(participant=participant, reason=reason):
+                self._log.left(record)
+                if (member := self.members.get(participant)) is not None:
+                    # It did not leave by itself: it was removed.
+                    self._remove(member)
+                    if reason == TOKEN_EXPIRED:
+                        member.close(CloseReason.TOKEN_EXPIRED)
+                    else:
+                        is_banned = participant in self.state.banned
+                        member.close(CloseReason.BANNED if is_banned else CloseReason.KICKED)
+            case Suspended():
+                self._log.suspended(record)
             case Uninvited(participant=participant):
                 self.invitations.ended(participant)
             case (

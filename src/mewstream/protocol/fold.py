@@ -532,7 +532,8 @@ def _right_changed(
 
 def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRight) -> None:
     stream.writers[writer] = right
-    _drop_request(state, stream, writer)
+    if stream.write_requests:
+        _drop_request(state, stream, writer)
     _add_right(state, writer, "writes", stream.id)
     timer = ("expire", stream.id, writer)
     if right.expires_at is None:

@@ -54,7 +54,7 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if expires_at is not None and expires_at <= ledger.now:
         raise InvalidOperation("conditions.expires_at has passed already", stream_id=stream.id)
     replaced_below = below(stream, replaced) if replaced is not None else []
-    writers = _without(stream, [*replaced_below, replaced] if replaced is not None else [])
+    writers = stream.authorized_writers() if replaced is None else _without(stream, [*replaced_below, replaced])
     if participant in writers:
         check_parent(stream, participant, parent)
     if parent is not None:

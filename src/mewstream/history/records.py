@@ -1,0 +1,115 @@
+"""What a fold reads: control records one by one, and frames as columns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+
+class ControlRecord(NamedTuple):
+    """The columns of a record that is no frame, as the journal and the table ``records`` have them. ``ts`` is in
+    microseconds."""
+
+    seq: int
+    epoch: str
+    ts: int
+    record: str
+    kind: str | None
+    sender: str | None
+    participant: str | None
+    stream_id: str | None
+    outcome: str
+    cause_seq: int | None
+    detail: str | None
+    data: bytes | None
+
+
+class Frames(NamedTuple):
+    """Frames of one space in the order of the log, a column each."""
+
+    seq: Integers
+    ts: Integers
+    stream: Integers
+    """A number for each stream: its place in ``streams``."""
+    sender: Integers
+    """The same for senders."""
+    size: Integers
+    stream_seq: Integers
+    sequence: Integers
+    """The writer's own number, where ``numbered``."""
+    numbered: NDArray[np.bool_]
+    streams: list[str]
+    senders: list[str]
+
+    @property
+    def number(self) -> int:
+        """How many they are."""
+        return len(self.seq)
+
+
+class Format(msgspec.Struct):
+    id: str | None = None
+    mime_type: str | None = None
+    schema_hash: str | None = None
+    schema: msgspec.Raw = msgspec.Raw()
+    description: str | None = None
+
+
+class Detail(msgspec.Struct):
+    """The fields of all kinds of records that tables are made from. A name means the same in all of them, and what is
+    JSON in a table stays as it was written."""
+
+    participant: str | None = None
+    by: str | None = None
+    reason: str | None = None
+    request_id: str | None = None
+    id: str | None = None
+    capabilities: msgspec.Raw = msgspec.Raw()
+    transport: str | None = None
+    resumed: bool = False
+    replaced: bool = False
+    continues: bool = False
+    until: int | None = None
+    sender: str | None = None
+    kind: str | None = None
+    code: str | None = None
+    message: str | None = None
+    http_status: int | None = None
+    details: msgspec.Raw = msgspec.Raw()
+    excerpt: str | None = None
+    count: int | None = None
+    status: str | None = None
+    owner: str | None = None
+    request: msgspec.Raw = msgspec.Raw()
+    policy: msgspec.Raw = msgspec.Raw()
+    alias: str | None = None
+    authorized_writers: list[str] | None = None
+    authorized_readers: list[str] | None = None
+    formats: list[Format] | None = None
+    how: str | None = None
+    expires_at: int | None = None
+    max_frames: int | None = None
+    previous_owner: str | None = None
+    new_owner: str | None = None
+
+
+_decode = msgspec.json.Decoder(Detail).decode
+
+
+def detail_of(record: ControlRecord) -> Detail | None:
+    """None where it is of another shape than this version knows: then the record is without effect."""
+    try:
+        return _decode(record.detail or "{}")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def text_of(json: msgspec.Raw) -> str | None:
+    """JSON as the text that it is; null is none, and so is what is not there."""
+    text = bytes(json).decode()
+    return None if text in ("", "null") else text

@@ -7,8 +7,3 @@ into the intervals that the fold has made (:mod:`.flow`). What is open goes on i
 
 Nothing here knows Spark, files or tables: rows are dictionaries under the names of tables, times are microseconds.
 """
-
-from mewstream.history.fold import SpaceHistory
-from mewstream.history.records import ControlRecord, Frames
-
-__all__ = ["ControlRecord", "Frames", "SpaceHistory"]

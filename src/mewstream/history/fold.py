@@ -31,8 +31,8 @@ KNOWN = frozenset(
 
 
 class SpaceHistory:
-    """``see`` every control record of a batch in the order of the log, then ``place`` its frames, then take ``rows`` and
-    ``carried``."""
+    """``see`` every control record of a batch in the order of the log, then ``place`` its frames, then take ``rows``
+    and ``carried``."""
 
     def __init__(self, space: str, carried: bytes | None) -> None:
         state = read_state(carried)

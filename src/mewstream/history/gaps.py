@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from mewstream.history.durations import GAP_HEALS_WITHIN_SECONDS
 from mewstream.history.flow import OfStream, grouped
 from mewstream.history.records import Integers
 from mewstream.history.state import Counting, Gap, Stream
 
-HEALS_WITHIN = 3600
-"""How long after a gap, in seconds, the missing numbers may come and heal it."""
-_HEALS_WITHIN = HEALS_WITHIN * 1_000_000
+_HEALS_WITHIN = GAP_HEALS_WITHIN_SECONDS * 1_000_000
 _LEAST = np.iinfo(np.int64).min
 
 

@@ -51,7 +51,9 @@ def answered(
             yield Answered(handoff, first, has_ended)
 
 
-def silences(frames: OfStream, life: Integers, last_ts: Mapping[int, int | None], asked: Iterable[int]) -> dict[int, int]:
+def silences(
+    frames: OfStream, life: Integers, last_ts: Mapping[int, int | None], asked: Iterable[int]
+) -> dict[int, int]:
     """How long the stream had been silent before frames that are ``asked`` for, by their place in the log. ``life`` is
     the life of the stream that each frame is in, ``last_ts`` the time of the last frame of each before the batch."""
     wanted = np.isin(frames.seq, np.fromiter(asked, dtype=np.int64))

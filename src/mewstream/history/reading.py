@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -30,19 +30,6 @@ class SpaceRecords(NamedTuple):
     frames: Frames
 
 
-class Narrow(NamedTuple):
-    """A part of a batch without the payloads of its frames."""
-
-    frames: pa.Table
-    control: pa.Table
-
-
-_FRAME_COLUMNS = (
-    *("offset", "space", "seq", "ts", "kind", "stream_id", "sender", "stream_seq", "sequence", "format_id", "detail"),
-    "readers_seq",
-)
-
-
 def narrow(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with the sizes of payloads in place of those of frames, so that a whole batch may be in memory."""
     is_frame = pc.equal(rows.column("record"), "frame")
@@ -62,7 +49,7 @@ def by_space(rows: pa.Table) -> Iterator[SpaceRecords]:
     of_control = _encoded(control.column("space"))
     frame_places = {of_frames.names[number]: places for number, places in grouped(of_frames.numbers)}
     control_places = {of_control.names[number]: places for number, places in grouped(of_control.numbers)}
-    columns = _FrameColumns.of(frames)
+    columns = _frames(frames)
     for space in spaces.names:
         told = control.take(pa.array(control_places[space])) if space in control_places else control.slice(0, 0)
         offsets, records = _control(told)
@@ -98,29 +85,24 @@ def _encoded(column: pa.ChunkedArray) -> _Encoded:
     return _Encoded(encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist())
 
 
-class _FrameColumns(NamedTuple):
-    frames: Frames
-
-    @classmethod
-    def of(cls, rows: pa.Table) -> _FrameColumns:
-        stream, sender = _encoded(rows.column("stream_id")), _encoded(rows.column("sender"))
-        sequence = rows.column("sequence")
-        return cls(
-            Frames(
-                *(_numbers(rows.column("seq")), _micros(rows.column("ts")).to_numpy()),
-                *(stream.numbers, sender.numbers, _numbers(rows.column("size")), _numbers(rows.column("stream_seq"))),
-                *(_numbers(sequence), pc.is_valid(sequence).to_numpy(), stream.names, sender.names),
-            )
-        )
-
-    def taken(self, places: Integers) -> Frames:
-        columns = (column if isinstance(column, list) else column[places] for column in self.frames)
-        return Frames(*columns)
+def _frames(rows: pa.Table) -> Frames:
+    stream, sender = _encoded(rows.column("stream_id")), _encoded(rows.column("sender"))
+    sequence = rows.column("sequence")
+    return Frames(
+        offset=_numbers(rows.column("offset")),
+        seq=_numbers(rows.column("seq")),
+        ts=_numbers(_micros(rows.column("ts"))),
+        stream=stream.numbers,
+        sender=sender.numbers,
+        size=_numbers(rows.column("size")),
+        stream_seq=_numbers(rows.column("stream_seq")),
+        sequence=_numbers(sequence),
+        numbered=pc.is_valid(sequence).to_numpy(),
+        formatted=pc.is_valid(rows.column("format_id")).to_numpy(),
+        streams=stream.names,
+        senders=sender.names,
+    )
 
 
 def _numbers(column: pa.ChunkedArray) -> Integers:
-    return pc.fill_null(column, 0).to_numpy().astype(np.int64)
-
-
-def text_array(values: Sequence[str | None]) -> pa.Array:
-    return pa.array(values, pa.string())
+    return np.asarray(pc.fill_null(column, 0).to_numpy(), dtype=np.int64)

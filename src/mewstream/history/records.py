@@ -32,6 +32,7 @@ class ControlRecord(NamedTuple):
 class Frames(NamedTuple):
     """Frames of one space in the order of the log, a column each."""
 
+    offset: Integers
     seq: Integers
     ts: Integers
     stream: Integers
@@ -43,6 +44,8 @@ class Frames(NamedTuple):
     sequence: Integers
     """The writer's own number, where ``numbered``."""
     numbered: NDArray[np.bool_]
+    formatted: NDArray[np.bool_]
+    """They have a format."""
     streams: list[str]
     senders: list[str]
 
@@ -50,6 +53,10 @@ class Frames(NamedTuple):
     def number(self) -> int:
         """How many they are."""
         return len(self.seq)
+
+    def taken(self, places: Integers) -> Frames:
+        columns = {name: getattr(self, name)[places] for name in self._fields if name not in ("streams", "senders")}
+        return self._replace(**columns)
 
 
 class Format(msgspec.Struct):

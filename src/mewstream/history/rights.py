@@ -65,10 +65,8 @@ class Rights:
         )
 
     def revoke_write(self, record: ControlRecord, detail: Detail) -> None:
-        if detail.request_id is not None:
-            how = "revoked"
-        else:
-            how = detail.reason if detail.reason in _CONDITIONS else "left"
+        by_gateway = detail.reason if detail.reason in _CONDITIONS else "left"
+        how = by_gateway if detail.request_id is None else "revoked"
         self._end("write", detail.participant, record, how, by=detail.by, reason=detail.reason)
 
     def transfer(self, record: ControlRecord, detail: Detail) -> None:

@@ -95,7 +95,9 @@ class Streams:
             ],
             "is_open": stream.ended_seq is None,
         }
-        return row | {name: text_in(asked.get(name, msgspec.Raw())) for name in ("description", "content_type", "direction")}
+        return row | {
+            name: text_in(asked.get(name, msgspec.Raw())) for name in ("description", "content_type", "direction")
+        }
 
 
 def _request(metadata: str | None) -> dict[str, msgspec.Raw]:
@@ -106,4 +108,3 @@ def _request(metadata: str | None) -> dict[str, msgspec.Raw]:
 
 
 _decode_request = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-

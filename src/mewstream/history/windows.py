@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from mewstream.history.durations import WINDOW_SECONDS
 from mewstream.history.flow import OfStream, grouped
 from mewstream.history.records import Integers
 from mewstream.history.state import Stream, Window
 
-SECONDS = 10
-"""The length of a window."""
-_LENGTH = SECONDS * 1_000_000
+_LENGTH = WINDOW_SECONDS * 1_000_000
 _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _Key = tuple[str, int | None, int]
 
@@ -31,9 +30,7 @@ class Windows:
     def drop(self, stream_id: str, ts: int, count: int) -> None:
         self._window(stream_id, None, ts - ts % _LENGTH, None).drops += count
 
-    def add(
-        self, frames: OfStream, found: Integers, lives: list[Stream], last_ts: dict[int, int | None]
-    ) -> None:
+    def add(self, frames: OfStream, found: Integers, lives: list[Stream], last_ts: dict[int, int | None]) -> None:
         """``found`` is the life of the stream that each frame is in, and ``last_ts`` the time of the last frame of each
         life before the batch."""
         starts = frames.ts - frames.ts % _LENGTH
@@ -81,8 +78,8 @@ class Windows:
                 "window_end": start + _LENGTH,
                 "frames": frames,
                 "bytes": bytes,
-                "rate": frames / SECONDS,
-                "byte_rate": bytes / SECONDS,
+                "rate": frames / WINDOW_SECONDS,
+                "byte_rate": bytes / WINDOW_SECONDS,
                 "writers": len({who for each in windows for who in each.writers}),
                 **{f"interarrival_{name}_ms": _percentile(waits, share) for name, share in _SHARES.items()},
                 "drops": sum(each.drops for each in windows),

@@ -15,14 +15,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-SCHEMA_VERSION = 3
+from mewstream.history.durations import GAP_HEALS_WITHIN_SECONDS, WINDOW_SECONDS
+
+SCHEMA_VERSION = 4
 """Grows with every change of a declaration: a warehouse of another version must be refreshed."""
-
-METRIC_WINDOW_SECONDS = 10
-"""The length of a window of ``stream_metrics``."""
-
-GAP_HEALS_WITHIN_SECONDS = 3600
-"""How long after a gap in sequence numbers the missing ones may come and heal it."""
 
 
 class Layer(StrEnum):
@@ -383,7 +379,7 @@ QUARANTINE = Table(
 STREAM_METRICS = Table(
     "stream_metrics",
     Layer.GOLD,
-    f"How lively each stream was, in windows of {METRIC_WINDOW_SECONDS} seconds. Windows without frames and drops "
+    f"How lively each stream was, in windows of {WINDOW_SECONDS} seconds. Windows without frames and drops "
     "have no row.",
     ("space", "stream_id", "window_start"),
     (
@@ -510,64 +506,15 @@ SPACE_SUMMARY = Table(
 
 # -- state ----------------------------------------------------------------------------------------
 
-PARTICIPANTS = Table(
-    "state_participants",
+SPACES = Table(
+    "state_spaces",
     Layer.STATE,
-    "Everyone who ever joined: as many as the roster of a space has.",
-    ("space", "participant"),
+    "What is open in each space, and who was ever there.",
+    ("space",),
     (
         _SPACE,
-        Column("participant", "string", "who"),
-        Column("counting_since", "bigint", "the join since which the numbers of its stream/data grow"),
+        Column("history", "binary", "what :mod:`mewstream.history` carries from batch to batch"),
     ),
-    Layout.CURRENT,
-    time=None,
-)
-
-WRITER_SEQUENCES = Table(
-    "state_writer_sequences",
-    Layer.STATE,
-    "The last number of each writer of a stream that lives.",
-    ("space", "stream_id", "sender"),
-    (
-        _SPACE,
-        _STREAM,
-        _SENDER,
-        Column("seq", "bigint", "its last frame with a number"),
-        Column("sequence", "bigint", "that number"),
-        Column("highest", "bigint", "the highest of its numbers"),
-    ),
-    Layout.CURRENT,
-    time=None,
-)
-
-OPEN_WINDOWS = Table(
-    "state_open_windows",
-    Layer.STATE,
-    "What is in the windows of stream_metrics that are not over: one window for each space.",
-    ("space", "stream_id", "ready_seq", "window_start"),
-    (
-        _SPACE,
-        _STREAM,
-        Column("ready_seq", "bigint", "the life of the stream; null for drops, and for frames of a stream without one"),
-        Column("window_start", "timestamp", "the window begins here"),
-        Column("frames", "bigint", "accepted frames"),
-        Column("bytes", "bigint", "bytes of those"),
-        Column("writers", "array<string>", "who wrote"),
-        Column("times", "array<bigint>", "when the frames arrived, in microseconds"),
-        Column("drops", "bigint", "frames that were dropped"),
-        Column("previous", "bigint", "when the last frame before the window came"),
-    ),
-    Layout.CURRENT,
-    time=None,
-)
-
-LIVE_FORMATS = Table(
-    "state_live_formats",
-    Layer.STATE,
-    "The formats of streams that live.",
-    ("space", "stream_id", "seq", "format_id"),
-    FORMATS.columns,
     Layout.CURRENT,
     time=None,
 )
@@ -636,7 +583,7 @@ ALL: tuple[Table, ...] = (
     RECORDS,
     *(ENVELOPES, FRAMES, STREAMS, FORMATS, AUTHORIZATIONS, SESSIONS, REFUSALS, CONTENT, QUARANTINE),
     *(STREAM_METRICS, SEQUENCE_GAPS, HANDOFFS, AUDIT, SPACE_SUMMARY),
-    *(PARTICIPANTS, WRITER_SEQUENCES, OPEN_WINDOWS, LIVE_FORMATS, AUDIT_FACTS),
+    *(SPACES, AUDIT_FACTS),
 )
 
 BY_NAME: dict[str, Table] = {table.name: table for table in (*ALL, COMMITS, REFRESH)}

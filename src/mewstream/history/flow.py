@@ -12,12 +12,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mewstream.history.records import Frames, Integers
+from mewstream.history.records import Frames, Integers, Readers
 from mewstream.history.state import Key, Right, Stream
 
 _FAR = np.iinfo(np.int64).max
 _NOWHERE = -1
-_COLUMNS = ("seq", "ts", "size", "sender", "sequence", "numbered")
+_COLUMNS = (
+    *("seq", "ts", "now", "size", "sender", "stream_seq", "sequence", "numbered"),
+    *("is_raw", "recipients", "readers"),
+)
 
 
 class OfStream(NamedTuple):
@@ -26,11 +29,18 @@ class OfStream(NamedTuple):
     stream_id: str
     seq: Integers
     ts: Integers
+    now: Integers
+    """The latest time of the log until then."""
     size: Integers
     sender: Integers
     senders: list[str]
+    stream_seq: Integers
     sequence: Integers
     numbered: NDArray[np.bool_]
+    is_raw: NDArray[np.bool_]
+    recipients: Integers
+    readers: Integers
+    named: list[Readers]
 
     @property
     def number(self) -> int:
@@ -47,11 +57,8 @@ class OfStream(NamedTuple):
 
 def by_stream(frames: Frames) -> Iterator[OfStream]:
     for number, places in grouped(frames.stream):
-        yield OfStream(
-            frames.streams[number],
-            *(frames.seq[places], frames.ts[places], frames.size[places], frames.sender[places], frames.senders),
-            *(frames.sequence[places], frames.numbered[places]),
-        )
+        columns = {name: getattr(frames, name)[places] for name in _COLUMNS}
+        yield OfStream(frames.streams[number], senders=frames.senders, named=frames.named, **columns)
 
 
 def grouped(numbers: Integers) -> Iterator[tuple[int, Integers]]:
@@ -90,6 +97,7 @@ def in_lives(frames: OfStream, lives: Sequence[Stream]) -> Integers:
             life.bytes += int(frames.size[inside].sum())
             life.last_frame_seq = int(frames.seq[inside].max())
             life.last_frame_ts = int(frames.ts[inside].max())
+            life.last_number = max(life.last_number, int(frames.stream_seq[inside].max()))
     return found
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from mewstream.history import facts, handoffs
-from mewstream.history.flow import by_stream, in_lives, under_rights
+import numpy as np
+
+from mewstream.history import facts, frame_rules, handoffs
+from mewstream.history.attendance import Attendance, as_of
+from mewstream.history.flow import OfStream, by_stream, in_lives, placed, under_rights
+from mewstream.history.frame_rules import Finding
 from mewstream.history.gaps import Gaps
 from mewstream.history.records import ControlRecord, Detail, Frames, detail_of
 from mewstream.history.rights import Rights
@@ -34,12 +39,23 @@ class SpaceHistory:
     """``see`` every control record of a batch in the order of the log, then ``place`` its frames, then take ``rows``
     and ``carried``."""
 
-    def __init__(self, space: str, carried: bytes | None) -> None:
+    def __init__(self, space: str, carried: bytes | None, first_seq: int) -> None:
+        """``first_seq`` is the first record of the batch."""
         state = read_state(carried)
         self.space = space
         self.sessions = Sessions(state.sessions, state.joined)
-        self.streams = Streams(space, state.streams)
-        self.rights = Rights(state.rights, state.handoffs)
+        self.streams = Streams(space, state.streams, state.lowest_stream)
+        self.rights = Rights(state.rights, state.handoffs, state.readers, state.lost)
+        self.findings: list[Finding] = []
+        """Of frames."""
+        self.frames_not_judged = 0
+        self._first_seq = first_seq if state.first_seq is None else state.first_seq
+        self._last_seq = state.last_seq
+        self._control: list[tuple[int, int]] = []
+        """The ``seq`` and the time of each control record."""
+        self._attendance = Attendance(state.people, state.pauses, is_whole=self._first_seq == 1)
+        self._clock: list[tuple[int, int]] = [(0, state.last_ts)]
+        """The places in the log at which the time was later than ever before."""
         self.windows = Windows(state.windows)
         self.gaps = Gaps(state.gaps, state.counting)
         self.refusals = 0
@@ -48,11 +64,13 @@ class SpaceHistory:
         self._refusals: list[dict[str, Any]] = []
         self._answered: list[handoffs.Answered] = []
         self._silent: dict[int, int] = {}
-        self._now = 0
+        self._now = state.last_ts
         self._effects: dict[str, Callable[[ControlRecord, Detail], None]] = {
-            "joined": self.sessions.join,
-            "left": self.sessions.leave,
-            "suspended": self.sessions.suspend,
+            "joined": self._joined,
+            "left": self._left,
+            "suspended": self._suspended,
+            "paused": self._attendance.see,
+            "unpaused": self._attendance.see,
             "envelope": self._envelope,
             "refused": self._refused,
             "stream-opened": self._opened,
@@ -69,11 +87,26 @@ class SpaceHistory:
     # -- control records --------------------------------------------------------------------------
 
     def see(self, record: ControlRecord) -> None:
-        self._now = max(self._now, record.ts)
+        self._control.append((record.seq, record.ts))
+        if record.ts > self._now:
+            self._clock.append((record.seq, record.ts))
+            self._now = record.ts
         effect = self._effects.get(record.record)
         detail = detail_of(record) if effect is not None else None
         if effect is not None and detail is not None:
             effect(record, detail)
+
+    def _joined(self, record: ControlRecord, detail: Detail) -> None:
+        self.sessions.join(record, detail)
+        self._attendance.see(record, detail)
+
+    def _left(self, record: ControlRecord, detail: Detail) -> None:
+        self.sessions.leave(record, detail)
+        self._attendance.see(record, detail)
+
+    def _suspended(self, record: ControlRecord, detail: Detail) -> None:
+        self.sessions.suspend(record, detail)
+        self._attendance.see(record, detail)
 
     def _envelope(self, record: ControlRecord, detail: Detail) -> None:
         self._envelopes.append(facts.envelope(record, detail))
@@ -101,11 +134,16 @@ class SpaceHistory:
 
     # -- frames -----------------------------------------------------------------------------------
 
-    def place(self, frames: Frames) -> None:
-        """All frames of the batch, once and after all control records."""
+    def place(self, frames: Frames, offsets: Sequence[int]) -> None:
+        """All frames of the batch, once and after all control records, of which these are the offsets."""
+        self._number(frames, offsets)
+        clock = as_of(self._clock, frames.seq, 0).value
+        frames = frames._replace(now=np.maximum(np.maximum.accumulate(frames.ts), clock))
         if frames.number:
             self._now = max(self._now, int(frames.ts.max()))
         streams = list(by_stream(frames))
+        for each in streams:
+            self._judge(each)
         firsts: dict[tuple[str, str, int], tuple[int, int]] = {}
         for each in streams:
             under_rights(each, self.rights.writing, firsts)
@@ -114,14 +152,48 @@ class SpaceHistory:
         for told in self._answered:
             if told.first is not None:
                 asked.setdefault(told.handoff.stream_id, []).append(told.first[0])
+        anew = functools.cache(self._counts_anew)
         for each in streams:
             lives: list[Stream] = self.streams.lives.get(each.stream_id, [])
             last_ts = {number: life.last_frame_ts for number, life in enumerate(lives)}
             found = in_lives(each, lives)
             self.windows.add(each, found, lives, last_ts)
-            self.gaps.add(each, found, lives, self.sessions.counted_anew)
+            self.gaps.add(each, found, lives, self.sessions.counted_anew, anew)
             if each.stream_id in asked:
                 self._silent |= handoffs.silences(each, found, last_ts, asked[each.stream_id])
+
+    def _counts_anew(self, who: str) -> list[int]:
+        """Where a session of somebody begins or ends, after which its numbers may be any."""
+        begun = self.sessions.counted_anew.get(who, []), self.sessions.beginnings.get(who, [])
+        return sorted({*begun[0], *begun[1], *self._attendance.leaves(who)})
+
+    def _number(self, frames: Frames, offsets: Sequence[int]) -> None:
+        control = np.array(self._control or np.empty((0, 2)), dtype=np.int64)
+        seqs = np.concatenate([control[:, 0], frames.seq])
+        times = np.concatenate([control[:, 1], frames.ts])
+        order = np.concatenate([np.asarray(offsets, dtype=np.int64), frames.offset])
+        self.findings += frame_rules.of_space(order, seqs, times, self._last_seq)
+        self._last_seq = max(int(seqs.max()), self._last_seq or 0)
+
+    def _known(self) -> frame_rules.Known:
+        return frame_rules.Known(
+            attendance=self._attendance,
+            lives=self.streams.lives,
+            writing=self.rights.writing,
+            owning=self.rights.owning,
+            lost=self.rights.lost,
+            readers=self.rights.readers,
+            lowest_stream=self.streams.lowest,
+            is_whole=self._first_seq == 1,
+        )
+
+    def _judge(self, frames: OfStream) -> None:
+        """Before they are counted."""
+        lives = self.streams.lives.get(frames.stream_id, [])
+        life = placed(frames.seq, [each.ready_seq for each in lives], [each.ended_seq for each in lives])
+        told = frame_rules.judge(frames, life, self._known())
+        self.findings += told.findings
+        self.frames_not_judged += told.unjudged
 
     # -- what follows -----------------------------------------------------------------------------
 
@@ -142,10 +214,14 @@ class SpaceHistory:
                 row["space"] = self.space
         return made
 
+    def all_findings(self) -> list[Finding]:
+        return [*self.findings, *self.gaps.steps_back]
+
     def carried(self) -> bytes:
         """To be asked for after ``rows``."""
         streams = self.streams.open
         self.gaps.forget(streams)
+        people, pauses = self._attendance.left()
         return written(
             State(
                 joined=self.sessions.joined,
@@ -156,5 +232,17 @@ class SpaceHistory:
                 windows=self.windows.open_until(self._now),
                 gaps=[gap for gap in self.gaps.all if self.gaps.may_heal(gap, streams, self._now)],
                 counting=self.gaps.counting,
+                readers={name: sets[-1] for name, sets in self.rights.readers.items() if name in streams},
+                lost={
+                    name: {who: seqs[-1] for who, seqs in by_whom.items()}
+                    for name, by_whom in self.rights.lost.items()
+                    if name in streams
+                },
+                people=people,
+                pauses=pauses,
+                first_seq=self._first_seq,
+                last_seq=self._last_seq,
+                last_ts=self._now,
+                lowest_stream=self.streams.lowest,
             )
         )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from mewstream.history.durations import GAP_HEALS_WITHIN_SECONDS
 from mewstream.history.flow import OfStream, grouped
+from mewstream.history.frame_rules import Finding, steps_back
 from mewstream.history.records import Integers
 from mewstream.history.state import Counting, Gap, Stream
 
@@ -29,6 +30,7 @@ class Gaps:
     def __init__(self, open_ones: Iterable[Gap], counting: dict[str, dict[str, Counting]]) -> None:
         self.all: list[Gap] = []
         self.counting = counting
+        self.steps_back: list[Finding] = []
         self._runs: dict[tuple[str, str], list[list[Gap]]] = defaultdict(list)
         for gap in open_ones:
             self._add(gap)
@@ -41,10 +43,15 @@ class Gaps:
         runs[-1].append(gap)
 
     def add(
-        self, frames: OfStream, found: Integers, lives: Sequence[Stream], counted_anew: Mapping[str, list[int]]
+        self,
+        frames: OfStream,
+        found: Integers,
+        lives: Sequence[Stream],
+        counted_anew: Mapping[str, list[int]],
+        anew: Callable[[str], list[int]],
     ) -> None:
         """``found`` is the life of the stream that each frame is in. ``counted_anew`` are, for each participant, the
-        joins since which its numbers begin again."""
+        joins since which its numbers begin again without a gap, and ``anew`` gives all places since which they may."""
         numbered = frames.numbered & (found >= 0)
         if not numbered.any():
             return
@@ -55,6 +62,7 @@ class Gaps:
                 known = self.counting.get(frames.stream_id, {}).get(sender)
                 before = known if known is not None and known.seq >= life.ready_seq else None
                 self._read(sender, few, before, counted_anew.get(sender, []))
+                self.steps_back += steps_back(few, sender, before, anew(sender))
                 last = Counting(int(few.seq[-1]), int(few.sequence[-1]), int(few.sequence.max()))
                 if before is not None:
                     last.highest = max(last.highest, before.highest)

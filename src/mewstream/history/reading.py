@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mewstream.history.flow import grouped
-from mewstream.history.records import ControlRecord, Frames, Integers
+from mewstream.history.records import ControlRecord, Frames, Integers, Readers
+from mewstream.protocol import kinds
 
 COLUMNS = (
     *("offset", "space", "seq", "epoch", "ts", "record", "kind", "sender", "participant", "stream_id", "stream_seq"),
-    *("outcome", "cause_seq", "sequence", "format_id", "detail", "data", "readers_seq"),
+    *("outcome", "cause_seq", "sequence", "format_id", "detail", "data", "readers_seq", "recipients"),
 )
 """Those that a fold reads."""
 _OF_CONTROL = ("offset", *ControlRecord._fields)
@@ -88,10 +90,12 @@ def _encoded(column: pa.ChunkedArray) -> _Encoded:
 def _frames(rows: pa.Table) -> Frames:
     stream, sender = _encoded(rows.column("stream_id")), _encoded(rows.column("sender"))
     sequence = rows.column("sequence")
+    readers, named = _readers(rows)
     return Frames(
         offset=_numbers(rows.column("offset")),
         seq=_numbers(rows.column("seq")),
         ts=_numbers(_micros(rows.column("ts"))),
+        now=_numbers(_micros(rows.column("ts"))),
         stream=stream.numbers,
         sender=sender.numbers,
         size=_numbers(rows.column("size")),
@@ -99,9 +103,45 @@ def _frames(rows: pa.Table) -> Frames:
         sequence=_numbers(sequence),
         numbered=pc.is_valid(sequence).to_numpy(),
         formatted=pc.is_valid(rows.column("format_id")).to_numpy(),
+        is_raw=np.asarray(pc.not_equal(rows.column("kind"), kinds.STREAM_DATA).to_numpy()),
+        recipients=_numbers(rows.column("recipients")),
+        readers=readers,
         streams=stream.names,
         senders=sender.names,
+        named=named,
     )
+
+
+class _OfFrame(msgspec.Struct):
+    readers: list[str] | None = None
+
+
+_decode_detail = msgspec.json.Decoder(_OfFrame).decode
+
+
+def _readers(rows: pa.Table) -> tuple[Integers, list[Readers]]:
+    """Whom each frame was for, as its place in a list of all that there are. Most frames name the record that made the
+    set, or are for everyone."""
+    seqs, codes = np.unique(_numbers(rows.column("readers_seq")), return_inverse=True)
+    named: list[Readers] = [int(seq) or None for seq in seqs]
+    by_name: dict[str, int] = {}
+    details = rows.column("detail").cast(pa.string())
+    spelled = pc.fill_null(pc.match_substring(details, '"readers"'), False).to_numpy()
+    unnamed = named.index(None) if None in named else -1
+    for place in np.flatnonzero(spelled & (codes == unnamed)).tolist():
+        text = details[place].as_py()
+        if text not in by_name:
+            by_name[text] = len(named)
+            named.append(_spelled(text))
+        codes[place] = by_name[text]
+    return codes.astype(np.int64), named
+
+
+def _spelled(detail: str) -> list[str] | None:
+    try:
+        return _decode_detail(detail).readers
+    except msgspec.MsgspecError:
+        return None
 
 
 def _numbers(column: pa.ChunkedArray) -> Integers:

@@ -29,12 +29,18 @@ class ControlRecord(NamedTuple):
     data: bytes | None
 
 
+Readers = list[str] | int | None
+"""A set of readers: by name, or by the record that made it; None: everyone."""
+
+
 class Frames(NamedTuple):
     """Frames of one space in the order of the log, a column each."""
 
     offset: Integers
     seq: Integers
     ts: Integers
+    now: Integers
+    """The latest time until then."""
     stream: Integers
     """A number for each stream: its place in ``streams``."""
     sender: Integers
@@ -46,8 +52,14 @@ class Frames(NamedTuple):
     numbered: NDArray[np.bool_]
     formatted: NDArray[np.bool_]
     """They have a format."""
+    is_raw: NDArray[np.bool_]
+    """The others are ``stream/data``."""
+    recipients: Integers
+    readers: Integers
+    """Whom they were for: the place in ``named``."""
     streams: list[str]
     senders: list[str]
+    named: list[Readers]
 
     @property
     def number(self) -> int:
@@ -55,8 +67,11 @@ class Frames(NamedTuple):
         return len(self.seq)
 
     def taken(self, places: Integers) -> Frames:
-        columns = {name: getattr(self, name)[places] for name in self._fields if name not in ("streams", "senders")}
+        columns = {name: getattr(self, name)[places] for name in self._fields if name not in _NAMES}
         return self._replace(**columns)
+
+
+_NAMES = ("streams", "senders", "named")
 
 
 class Format(msgspec.Struct):

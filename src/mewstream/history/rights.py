@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from mewstream.history.records import ControlRecord, Detail
-from mewstream.history.state import Handoff, Key, Right
+from mewstream.history.state import Handoff, Key, ReaderSet, Right
 
 #: Ends of rights that the gateway gives a reason of its own.
 _CONDITIONS = ("expired", "max_frames")
@@ -18,8 +18,21 @@ _Held = dict[tuple[str, str | None], Right]
 class Rights:
     """``writing`` are all rights to write of a batch, by stream and participant, in their order."""
 
-    def __init__(self, open_ones: Iterable[Right], handoffs: list[Handoff]) -> None:
+    def __init__(
+        self,
+        open_ones: Iterable[Right],
+        handoffs: list[Handoff],
+        readers: Mapping[str, ReaderSet],
+        lost: Mapping[str, Mapping[str, int]],
+    ) -> None:
         self._held: dict[str, _Held] = {}
+        self.owning: dict[str, list[Right]] = {}
+        self.readers: dict[str, list[ReaderSet]] = {stream: [each] for stream, each in readers.items()}
+        """All sets of readers of a batch, by stream and in their order."""
+        self.lost: dict[str, dict[str, list[int]]] = {
+            stream: {who: [seq] for who, seq in by_whom.items()} for stream, by_whom in lost.items()
+        }
+        """By stream and participant the records that ended a right to write."""
         self.all: list[Right] = []
         self.writing: dict[Key, list[Right]] = {}
         self.handoffs = handoffs
@@ -42,6 +55,7 @@ class Rights:
                 self._begin("write", who, record, "open", by=owner)
             else:
                 self._begin("write", who, record, "auto_grant", by=owner, reason="auto_grant")
+        self.readers.setdefault(stream, []).append(ReaderSet(record.seq, detail.authorized_readers))
         for reader in _each_once(_readers(detail)):
             self._begin("read", reader, record, "open", by=owner, reason=detail.reason)
 
@@ -84,6 +98,7 @@ class Rights:
             return
         before = {who: None for right, who in self._of(record.stream_id) if right == "read"}
         now = _each_once(detail.authorized_readers)
+        self.readers.setdefault(record.stream_id or "", []).append(ReaderSet(record.seq, detail.authorized_readers))
         told = {"by": detail.by, "reason": detail.reason}
         for who in before.keys() - now.keys():
             how = "revoked" if who == detail.participant else "reader_set"
@@ -129,6 +144,8 @@ class Rights:
         self.all.append(right)
         if right.right == "write":
             self.writing.setdefault((right.stream_id, right.participant or ""), []).append(right)
+        elif right.right == "own":
+            self.owning.setdefault(right.stream_id, []).append(right)
 
     def _end(
         self,
@@ -143,6 +160,8 @@ class Rights:
         ended = self._of(record.stream_id).pop((right, who), None)
         if ended is not None:
             _ends(ended, record, how, by, reason)
+            if right == "write" and how != "replaced":
+                self.lost.setdefault(ended.stream_id, {}).setdefault(who or "", []).append(record.seq)
 
     def _end_all(
         self, stream: str, record: ControlRecord, how: str, *, by: str | None = None, reason: str | None = None

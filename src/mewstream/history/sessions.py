@@ -17,6 +17,8 @@ class Sessions:
         self.ended: list[Session] = []
         self.joined = joined
         self.begun = 0
+        self.beginnings: dict[str, list[int]] = {who: [each.joined_seq] for who, each in open_ones.items()}
+        """For each participant the joins with which a session began."""
         self.counted_anew: dict[str, list[int]] = {who: [seq] for who, seq in joined.items() if seq}
         """For each participant the joins since which its numbers grow."""
 
@@ -39,6 +41,7 @@ class Sessions:
         if session is not None:
             self._end(session, record, "vanished")
         self.begun += 1
+        self.beginnings.setdefault(who, []).append(record.seq)
         capabilities = text_of(detail.capabilities)
         self.open[who] = Session(who, record.seq, record.ts, detail.transport, capabilities, suspensions=[])
 

@@ -84,6 +84,15 @@ class Stream(msgspec.Struct, array_like=True):
     bytes: int = 0
     last_frame_seq: int | None = None
     last_frame_ts: int | None = None
+    last_number: int = 0
+    """The greatest ``stream_seq``."""
+
+
+class ReaderSet(msgspec.Struct, array_like=True):
+    """Who may read a stream from the record ``seq`` on; None: everyone."""
+
+    seq: int
+    names: list[str] | None
 
 
 class Right(msgspec.Struct, array_like=True):
@@ -172,6 +181,18 @@ class State(msgspec.Struct, array_like=True):
     gaps: list[Gap] = []
     counting: dict[str, dict[str, Counting]] = {}
     """By stream and writer."""
+    readers: dict[str, ReaderSet] = {}
+    lost: dict[str, dict[str, int]] = {}
+    """By stream and participant the last record that ended a right to write."""
+    people: dict[str, tuple[int, int]] = {}
+    """Since when each is here, suspended or gone: see :mod:`.attendance`."""
+    pauses: dict[str, tuple[int, int]] = {}
+    first_seq: int | None = None
+    """The first record that was seen of the space."""
+    last_seq: int | None = None
+    last_ts: int = 0
+    lowest_stream: int | None = None
+    """The lowest number of a stream that was opened in this log."""
 
 
 _decoder = msgspec.msgpack.Decoder(State)

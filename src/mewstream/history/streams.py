@@ -15,12 +15,13 @@ from mewstream.history.state import Announced, Owner, Stream
 class Streams:
     """``lives`` are all lives of a batch, by the name of the stream and in their order."""
 
-    def __init__(self, space: str, open_ones: dict[str, Stream]) -> None:
+    def __init__(self, space: str, open_ones: dict[str, Stream], lowest: int | None) -> None:
         self._space = space
         self.open = open_ones
         self.lives: dict[str, list[Stream]] = {name: [stream] for name, stream in open_ones.items()}
         self.formats: list[dict[str, Any]] = []
-        self.opened = 0
+        self.lowest = lowest
+        """The lowest number of a stream that was opened in this log."""
 
     def opens(self, record: ControlRecord, detail: Detail) -> None:
         name, owner = record.stream_id or "", detail.owner
@@ -28,7 +29,9 @@ class Streams:
         if before is not None:
             # The log has lost the end of the one before it.
             before.ended_seq, before.ended_ts, before.ended_how = record.seq, record.ts, "vanished"
-        self.opened += 1
+        number = name.removeprefix("stream-")
+        if number.isdecimal():
+            self.lowest = int(number) if self.lowest is None else min(self.lowest, int(number))
         is_live = detail.status == "live"
         stream = Stream(
             stream_id=name,

@@ -117,10 +117,11 @@ def _of_partition(rows: pa.RecordBatch, *, number: int, count: int) -> pa.Record
 
 
 def _fold(records: SpaceRecords, carried: bytes | None, writing: _Writing) -> Space:
-    history = SpaceHistory(records.space, carried)
+    seqs = [each.seq for each in records.control] + records.frames.seq[:1].tolist()
+    history = SpaceHistory(records.space, carried, min(seqs))
     for each in records.control:
         history.see(each)
-    history.place(records.frames)
+    history.place(records.frames, records.offsets)
     for name, rows in history.rows().items():
         writing.add(BY_NAME[name], rows)
     told = _told(records, history)

@@ -1,0 +1,103 @@
+"""Who is connected and who is paused, as intervals of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mewstream.history.records import ControlRecord, Detail, Integers
+
+
+class Presence(IntEnum):
+    UNKNOWN = -1
+    """The log begins in the middle, and has not said anything of this participant."""
+    GONE = 0
+    SUSPENDED = 1
+    HERE = 2
+
+
+Change = tuple[int, int]
+"""The place in the log, and what holds from there on."""
+_NEVER = -(1 << 62)
+_FAR = 1 << 62
+
+
+class As(NamedTuple):
+    """What held at each of some places of the log, and since which record."""
+
+    value: Integers
+    since: Integers
+
+
+def as_of(changes: list[Change], seqs: Integers, default: int) -> As:
+    """``changes`` are in the order of the log."""
+    if not changes:
+        return As(np.full(len(seqs), default), np.zeros(len(seqs), np.int64))
+    places = np.fromiter((seq for seq, _ in changes), np.int64, len(changes))
+    values = np.fromiter((value for _, value in changes), np.int64, len(changes))
+    found = np.searchsorted(places, seqs) - 1
+    known = found >= 0
+    return As(np.where(known, values[found], default), np.where(known, places[found], 0))
+
+
+class Attendance:
+    """``is_whole``: the log was seen from its beginning, so that nobody is here of whom it does not say so."""
+
+    def __init__(self, people: Mapping[str, Change], pauses: Mapping[str, Change], *, is_whole: bool) -> None:
+        self.default = Presence.GONE if is_whole else Presence.UNKNOWN
+        self.people: dict[str, list[Change]] = {who: [(seq, state)] for who, (seq, state) in people.items()}
+        self.pauses: dict[str, list[Change]] = {who: [(seq, until)] for who, (seq, until) in pauses.items()}
+        self._connected = sum(state == Presence.HERE for _, state in people.values())
+        self.counts: list[Change] = [(_NEVER, self._connected)]
+        """How many are connected."""
+
+    def see(self, record: ControlRecord, detail: Detail) -> None:
+        who = detail.participant or ""
+        match record.record:
+            case "joined":
+                self._is(who, record.seq, Presence.HERE)
+            case "left":
+                self._is(who, record.seq, Presence.GONE)
+            case "suspended":
+                self._is(who, record.seq, Presence.SUSPENDED)
+            case "paused":
+                self.pauses.setdefault(who, []).append((record.seq, _FAR if detail.until is None else detail.until))
+            case "unpaused":
+                self.pauses.setdefault(who, []).append((record.seq, _NEVER))
+
+    def _is(self, who: str, seq: int, state: Presence) -> None:
+        changes = self.people.setdefault(who, [])
+        before = changes[-1][1] if changes else self.default
+        changes.append((seq, state))
+        self._connected += (state == Presence.HERE) - (before == Presence.HERE)
+        self.counts.append((seq, self._connected))
+
+    def presence(self, who: str, seqs: Integers) -> As:
+        return as_of(self.people.get(who, []), seqs, self.default)
+
+    def paused(self, who: str, seqs: Integers, now: Integers) -> tuple[NDArray[np.bool_], Integers]:
+        """Whether it was paused, and by which record."""
+        until = as_of(self.pauses.get(who, []), seqs, _NEVER)
+        return now < until.value, until.since
+
+    def connected(self, readers: tuple[str, ...] | None, seqs: Integers) -> Integers:
+        """How many of these were connected; None: of all."""
+        if readers is None:
+            return as_of(self.counts, seqs, 0).value
+        total = np.zeros(len(seqs), np.int64)
+        for who in readers:
+            total += self.presence(who, seqs).value == Presence.HERE
+        return total
+
+    def leaves(self, who: str) -> list[int]:
+        return [seq for seq, state in self.people.get(who, ()) if state == Presence.GONE]
+
+    def left(self) -> tuple[dict[str, Change], dict[str, Change]]:
+        """For the next batch."""
+        people = {who: changes[-1] for who, changes in self.people.items()}
+        pauses = {who: changes[-1] for who, changes in self.pauses.items() if changes[-1][1] != _NEVER}
+        return people, pauses

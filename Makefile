@@ -89,6 +89,7 @@ bench-sdk: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python docs/stream_states.py docs/stream-states.md
 	$(BIN)/python docs/table_pages.py docs/tables.md
+	$(BIN)/python docs/audit_rules.py docs/audit.md
 	$(BIN)/python docs/modules.py docs/modules.md
 	$(BIN)/python docs/walks.py docs/architecture.md
 

@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         StreamClosed,
         StreamOpened,
         StreamStarted,
+        TokenExpiring,
         WriteGranted,
         WriteRevoked,
     )
@@ -127,6 +128,7 @@ __all__ = [
     "InvalidRequest",
     "Invitation",
     "Invited",
+    "TokenExpiring",
     "JoinRefused",
     "Joined",
     "JournalUnavailable",

@@ -22,6 +22,7 @@ EXTRAS: dict[str, dict[str, str]] = {
         "pyarrow": "pyarrow",
         "re2": "google-re2",
     },
+    "jwt": {"cryptography": "cryptography", "jwt": "PyJWT"},
     "query": {
         "deltalake": "deltalake",
         "duckdb": "duckdb",

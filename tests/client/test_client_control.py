@@ -303,6 +303,18 @@ class TestEnd:
             assert theirs.is_open
             await theirs.close()
 
+    async def test_what_is_asked_at_the_time_of_a_restart_is_answered_after_it(self, gateway: GatewayProcess) -> None:
+        """A call that came in the same turn has not begun, and can be carried out."""
+        async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob:
+            received = bob._server.received
+
+            def received_and_restarted(request: events.Requested) -> None:
+                received(request)
+                bob._server.stop_calls("bob was told to begin again")
+
+            bob._server.received = received_and_restarted
+            assert await ann.request("ping", to="bob", timeout=LONG) == {}
+
     async def test_shutdown(self, gateway: GatewayProcess) -> None:
         async with enter(gateway, "ann") as ann:
             bob = await enter(gateway, "bob")

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from making import POSITIONS, Crash, CrashingFiles, JournaledGateway, journaled, positioned_frame
 
 from mewstream.cli.journal import journal as journal_command
+from mewstream.journal.identity import FEATURES
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import JournalReader
 from mewstream.journal.reader_sets import SetsInForce
@@ -100,7 +101,7 @@ def test_it_is_gone_on_with(data: Path, name: str) -> None:
     journal = LocalJournal(data)
     identity = json.loads((data / "journal/journal.json").read_bytes())
     assert identity["schema_version"] == 2
-    assert identity["features"] == ["readers-by-reference"]
+    assert identity["features"] == list(FEATURES)
     states = journal.recover()
     epoch = journal.epoch
 

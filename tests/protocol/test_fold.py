@@ -142,6 +142,9 @@ def every_kind_of_record() -> Scene:
     scene.do(
         commands.Refuse("ann", "frame", "limit_exceeded", "too much", 429, {"limit": "x"}, excerpt=b"\xff", count=3)
     )
+    scene.do(commands.Admit("cat", [{"kind": "chat"}], now + 9 * SECOND))
+    scene.do(commands.EndAdmission("cat"))
+    scene.do(commands.Admit("dog", [{"kind": "chat"}], now + 99 * SECOND, "issuer"))
     scene.do(commands.Join("cat", "websocket"))
     scene.do(commands.Suspend("cat", "draining"))
     scene.do(commands.ClockJump(5 * SECOND, 0, 0))

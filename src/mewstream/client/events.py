@@ -60,6 +60,13 @@ class Invited(Event, frozen=True):
     by: str
 
 
+class TokenExpiring(Event, frozen=True):
+    """Our token is about to expire, at a time in RFC 3339. If ``token`` of :func:`mewstream.connect` is a function, it
+    was asked for a newer one. Otherwise the gateway closes the connection then."""
+
+    expires_at: str
+
+
 class CapabilitiesChanged(Event, frozen=True):
     """Our own capabilities have changed."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mewstream.client import events, messages, untrusted
 from mewstream.client.calls import Calls
 from mewstream.client.confirmations import SMALL_BYTES
+from mewstream.client.confirmed import Confirmed
 from mewstream.client.errors import AnswerLost, ConnectionClosed
 from mewstream.client.mcp import PROGRESS
 from mewstream.client.messages import Message
@@ -43,6 +44,7 @@ class Inbox:
     ) -> None:
         self.view = view
         self.calls = Calls()
+        self.confirmed = Confirmed()
         self.proposals = Proposals()
         self.notifications = Notifications(self.calls.next_id, self._post_if_room)
         self.pages = Pages(view, self.post)
@@ -99,6 +101,7 @@ class Inbox:
     def _message(self, message: Message) -> None:
         event = self.view.apply(message)
         answered = self.calls.received(message)
+        answered |= self.confirmed.received(message)
         self.proposals.received(message)
         if message.kind == kinds.CAPABILITY_GRANT:
             self._acknowledgements.received(message)
@@ -200,6 +203,8 @@ class Inbox:
             case events.Gap(stream=id, count=count, message=notice) if id is not None and notice is not None:
                 first = untrusted.number(notice.payload.get("first_seq"))
                 self.routes.frames_dropped(id, count or 1, first or 0)
+            case events.TokenExpiring(message=notice) if notice is not None and notice.is_from_gateway:
+                self.link.renew_token()
             case events.Requested():
                 self._server.received(event)
             case events.Notified(method=method, sender=sender, params=params):

@@ -52,7 +52,7 @@ class Joiner:
             type="join",
             participantId=self.participant,
             space=self.space,
-            token=await self._current_token(),
+            token=await self.current_token(),
             capabilities=[],
             extensions=["positions"],
             resume=resume,
@@ -76,7 +76,12 @@ class Joiner:
             raise
         return connection
 
-    async def _current_token(self) -> str | None:
+    def may_join_again(self, code: int) -> bool:
+        """Whether to reconnect after a close: also after the end of a token, if a function may give a newer one."""
+        return may_reconnect(code) or (code == CloseReason.TOKEN_EXPIRED.value.code and callable(self.token))
+
+    async def current_token(self) -> str | None:
+        """Raises whatever the function for the token raises."""
         token = self.token() if callable(self.token) else self.token
         if inspect.isawaitable(token):
             token = await token

@@ -6,17 +6,20 @@ import asyncio
 import logging
 from typing import Protocol
 
+import msgspec
+
 from mewstream.client import messages, untrusted
 from mewstream.client.backoff import Backoff
 from mewstream.client.confirmations import Confirmations, Tally
 from mewstream.client.connection import Connection, Receiver
 from mewstream.client.errors import ConnectError, ConnectionClosed, JoinRefused, RequestTimeout
 from mewstream.client.events import Resumed
-from mewstream.client.joining import Joiner, may_reconnect
+from mewstream.client.joining import Joiner
 from mewstream.client.messages import Message
 from mewstream.client.routes import Routes
 from mewstream.client.state import State
 from mewstream.protocol.close_codes import ABNORMAL, NORMAL
+from mewstream.protocol.errors import LimitExceeded
 from mewstream.protocol.frames import seq_of
 from mewstream.protocol.position import Position
 
@@ -55,6 +58,8 @@ class Link:
         """Why the link is GONE."""
         self.epoch: str | None = None
         self.has_positions = False
+        self.max_message_bytes: int | None = None
+        """The largest message that the gateway takes, if it says so."""
         self._joiner = joiner
         self._owner = owner
         self._routes = owner.routes
@@ -66,6 +71,8 @@ class Link:
         self._lost: asyncio.Future[tuple[int, str]] | None = None
         """The code and the reason with which the present connection ends."""
         self._supervisor: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        """Gets a newer token."""
         self._holders: set[object] = set()
         self._confirmations = Confirmations()
         self._unreported = 0
@@ -122,13 +129,29 @@ class Link:
         """Whether there is a connection, and it keeps up with what is sent."""
         return self._connection is not None and not self._connection.is_full
 
+    def renew_token(self) -> None:
+        """Send the gateway a newer token, because the one we joined with is about to expire."""
+        if self._renewing is None and callable(self._joiner.token):
+            self._renewing = asyncio.get_running_loop().create_task(self._renew_token())
+
+    async def _renew_token(self) -> None:
+        try:
+            token = await self._joiner.current_token()
+            self.post(msgspec.json.encode({"type": "join", "token": token}))
+        except Exception as failure:
+            logger.warning("no newer token: the function for it raised %s", type(failure).__name__)
+        finally:
+            self._renewing = None
+
     def post(self, body: bytes) -> None:
         """Send an envelope without waiting, if there is a connection; otherwise it is not sent at all."""
         if self._connection is not None:
             self._connection.send(body, is_text=True)
 
     async def send_frame(self, message: bytes, tally: Tally, *, is_text: bool) -> None:
-        """Send a frame and count it in ``tally``. Waits and raises as :meth:`ready` does."""
+        """Send a frame and count it in ``tally``. Waits and raises as :meth:`ready` does. Raises :class:`LimitExceeded`
+        for a frame that is larger than the gateway takes."""
+        self.check_size(message)
         self._frames_in_turn += 1
         if self._frames_in_turn >= _FRAMES_PER_TURN:
             self._frames_in_turn = 0
@@ -138,6 +161,23 @@ class Link:
             connection = await self.ready()
         self._confirmations.sent(tally, len(message))
         connection.send(message, is_text=is_text)
+
+    def try_send_frame(self, message: bytes, tally: Tally, *, is_text: bool) -> bool:
+        """Send a frame if that is possible without waiting. Returns whether it was sent."""
+        self.check_size(message)
+        connection = self._connection
+        if connection is None or connection.is_full or self.state is not State.JOINED:
+            return False
+        self._confirmations.sent(tally, len(message))
+        connection.send(message, is_text=is_text)
+        return True
+
+    def check_size(self, message: bytes) -> None:
+        """Raise :class:`LimitExceeded` if the gateway has said that it does not take so much."""
+        most = self.max_message_bytes
+        if most is not None and len(message) > most:
+            text = f"the frame has {len(message)} bytes with its head, and the gateway takes at most {most}"
+            raise LimitExceeded(f"{text}: it was not sent", limit="message_bytes")
 
     async def round_trip(self, tally: Tally | None = None) -> None:
         """Wait until the gateway has recorded everything sent so far, over as many connections as it takes. Raises
@@ -244,6 +284,7 @@ class Link:
         seq = untrusted.number(payload.get("seq")) or welcome.seq or 0
         self.epoch = untrusted.text(payload.get("epoch"))
         self.has_positions = welcome.seq is not None
+        self.max_message_bytes = untrusted.number(untrusted.as_object(payload.get("limits")).get("message_bytes"))
         self._last_frame = b""
         # What is replayed after the welcome has lower positions than the welcome.
         self._last_seq = replay_from - 1 if recovered and replay_from is not None else seq
@@ -274,7 +315,7 @@ class Link:
                 since = loop.time()
                 assert self._lost is not None
                 code, reason = await self._lost
-                if self._reconnect is None or not may_reconnect(code):
+                if self._reconnect is None or not self._joiner.may_join_again(code):
                     how = "the connection was lost" if code == ABNORMAL else "the gateway closed the connection"
                     error = ConnectionClosed(f"{how}: {reason or code}", code=code)
                     return
@@ -359,6 +400,8 @@ class Link:
             return
         self.error = error
         self._enter(State.GONE)
+        if self._renewing is not None:
+            self._renewing.cancel()
         self._confirmations.lost(str(error))
         self._holders.clear()
         self._owner.ended(error)

@@ -60,6 +60,8 @@ class _Running:
 
     call: Call
     task: asyncio.Task[None] | None = None
+    is_carried_out: bool = False
+    """Whether it is being carried out now, and is not yet to begin, or being answered already."""
     failure: McpError | None = None
     """Why we ended it ourselves."""
 
@@ -168,9 +170,10 @@ class McpServer:
             listeners.discard(participant)
 
     def stop_calls(self, why: str) -> None:
-        """Answer every call that is running or waiting with an error."""
+        """Answer every call that is being carried out, or waits for its turn, with an error. One that came with this
+        instruction is answered after it, and one that is being answered keeps its answer."""
         for running in self._running.values():
-            if running.task is not None:
+            if running.task is not None and running.is_carried_out:
                 running.failure = McpError(why, code=SERVER_ERROR)
                 running.task.cancel()
 
@@ -185,6 +188,7 @@ class McpServer:
     # -- answering ------------------------------------------------------------------------------------
 
     async def _answer(self, running: _Running, key: tuple[str, str], request: Requested) -> None:
+        running.is_carried_out = True
         try:
             payload: dict[str, Any] = {"result": await self._carry_out(running.call)}
             size = len(msgspec.json.encode(payload))
@@ -197,6 +201,7 @@ class McpServer:
         except Exception as failure:
             logger.exception("a request for %s could not be answered", running.call.method)
             payload, size = _error(McpError(f"{type(failure).__name__}: {failure}", code=INTERNAL_ERROR)), 0
+        running.is_carried_out = False
         self._answers[key] = payload if size <= MAX_ANSWER_BYTES else None
         if len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)

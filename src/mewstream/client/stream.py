@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -41,6 +41,15 @@ _GATEWAY_FIELDS = frozenset(
     }
 )
 READY, LIVE = "ready", "live"
+
+
+class _Outgoing(NamedTuple):
+    """A frame as it is sent. Its sequence number counts only once it is sent."""
+
+    message: bytes
+    is_text: bool
+    id: str | None
+    sequence: int | None = None
 
 
 class Stream(AbstractAsyncContextManager["Stream"]):
@@ -159,50 +168,97 @@ class Stream(AbstractAsyncContextManager["Stream"]):
 
     # -- writing ----------------------------------------------------------------------------------
 
-    async def send(self, data: Any, *, format: str | None = None, numbered: bool | None = None) -> None:
+    async def send(
+        self, data: Any, *, format: str | None = None, numbered: bool | None = None, confirm: bool = False
+    ) -> None:
         """Send a frame: bytes as they are, text as text, anything else as JSON. Waits while the gateway is behind, and
         while a lost connection is being made again; :meth:`flush` waits until it is recorded.
 
         ``numbered`` sends a ``stream/data`` envelope with the next sequence number, so that readers notice what is
         missing; that is the default for an announced stream, but not for bytes. ``format`` says which of several
-        formats the frame has.
+        formats the frame has. ``confirm`` waits until this frame is recorded, and raises the very error with which it
+        was refused, and :class:`FramesUnconfirmed` if the connection was lost before the gateway could say.
 
         Raises :class:`UnauthorizedStreamWrite`, :class:`StreamNotFound` or :class:`InvalidOperation` if we may not
-        write now, :class:`FormatViolation` or :class:`FormatRequired` if the stream was opened with ``validate``,
-        :class:`ConnectionClosed`, TypeError for options that do not go together, and any :class:`PeerError` with which
-        the gateway has refused an earlier frame.
+        write now, :class:`LimitExceeded` for a frame that is larger than the gateway takes, :class:`FormatViolation`
+        or :class:`FormatRequired` if the stream was opened with ``validate``, :class:`ConnectionClosed`, TypeError for
+        options that do not go together, and any :class:`PeerError` with which the gateway has refused an earlier frame.
         """
         await self._check_writable()
+        outgoing = self._outgoing(data, format, numbered, id=self._space._calls.next_id() if confirm else None)
+        link = self._space._link
+        if outgoing.sequence is not None:
+            link.check_size(outgoing.message)
+            self._sequence = outgoing.sequence
+        if confirm:
+            await self._send_confirmed(outgoing)
+        else:
+            await link.send_frame(outgoing.message, self._tally, is_text=outgoing.is_text)
+
+    def try_send(self, data: Any, *, format: str | None = None, numbered: bool | None = None) -> bool:
+        """Send a frame if that is possible without waiting, and return whether it was: False while the gateway is
+        behind or there is no connection. For data that is worth nothing later, such as a position in a game. The
+        options are those of :meth:`send`, which raises the same."""
+        self._require_writable()
+        outgoing = self._outgoing(data, format, numbered)
+        is_sent = self._space._link.try_send_frame(outgoing.message, self._tally, is_text=outgoing.is_text)
+        if is_sent and outgoing.sequence is not None:
+            self._sequence = outgoing.sequence
+        return is_sent
+
+    def _outgoing(self, data: Any, format: str | None, numbered: bool | None, *, id: str | None = None) -> _Outgoing:
+        """Encode and check a frame. ``id`` is for a refusal to refer to."""
         is_binary = isinstance(data, bytes | bytearray | memoryview)
         if numbered is None:
             numbered = self.is_announced and not is_binary
         if numbered:
             if is_binary:
                 raise TypeError("bytes cannot stand in stream/data, which is JSON: send them with numbered=False")
-            await self._send_numbered(data, format)
-            return
+            return self._numbered(data, format, id)
         if format is not None:
             raise TypeError("a raw frame cannot say its format: send it with numbered=True")
         body = _encoded(data)
         if self._validates and self.formats:
             name = self._format(None)
             self._raise_problems(name, self._checkers[name].problems_in(body, text=not is_binary))
-        await self._space._link.send_frame(self._frame_prefix + body, self._tally, is_text=not is_binary)
+        if id is not None and self._space._link.has_positions:
+            return _Outgoing(frames.frame_with_id(self.id, id, body), not is_binary, id)
+        return _Outgoing(self._frame_prefix + body, not is_binary, id)
 
-    async def _send_numbered(self, content: Any, format: str | None) -> None:
+    def _numbered(self, content: Any, format: str | None, id: str | None) -> _Outgoing:
         if self._validates and self.formats:
             name = self._format(format)
             self._raise_problems(name, self._checkers[name].problems(msgspec.to_builtins(content)))
-        self._sequence += 1
+        sequence = self._sequence + 1
         payload: dict[str, Any] = {
             "stream": {"stream_id": self.id},
-            "sequence": self._sequence,
+            "sequence": sequence,
             "content": content,
         }
         if format is not None:
             payload["format_id"] = format
-        body = messages.encode(kinds.STREAM_DATA, payload, id=self._space._calls.next_id())
-        await self._space._link.send_frame(body, self._tally, is_text=True)
+        id = id or self._space._calls.next_id()
+        return _Outgoing(messages.encode(kinds.STREAM_DATA, payload, id=id), True, id, sequence)
+
+    async def _send_confirmed(self, outgoing: _Outgoing) -> None:
+        """Send a frame, and wait until the gateway has answered for it. Its refusal comes before the answer to the
+        ping that follows it."""
+        assert outgoing.id is not None
+        link, confirmed = self._space._link, self._space._inbox.confirmed
+        tally = Tally()  # of this frame alone
+        refused = confirmed.expect(outgoing.id)
+        try:
+            await link.send_frame(outgoing.message, tally, is_text=outgoing.is_text)
+            try:
+                await link.round_trip(tally)
+            except FramesUnconfirmed:
+                refused.raise_if_refused()
+                raise
+            refused.raise_if_refused()
+        finally:
+            confirmed.forget(outgoing.id)
+        if not link.has_positions:
+            self._raise_refusal()  # of a gateway that does not know ids of frames
 
     def _format(self, format: str | None) -> str:
         """Return the id of the format to use, after making a checker for it. Raises if the stream does not have it."""
@@ -232,6 +288,11 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         if self.is_open:
             # A grant is perhaps on its way: after a round trip we have received everything sent before it.
             await self._space._link.round_trip()
+        self._require_writable()
+
+    def _require_writable(self) -> None:
+        """Raise if we may not write, as far as we know."""
+        self._raise_refusal()
         if not self.is_open:
             raise StreamNotFound(f"{self.id} has ended ({self._status})", stream_id=self.id)
         if self._status == READY:

@@ -306,6 +306,8 @@ class View:
             reason = "the gateway dropped them: this reader was too slow"
             count = untrusted.number(message.payload.get("count"))
             return events.Gap(message.stream_id, count, reason, message=message)
+        if message.payload.get("notice") == "token_expiring":
+            return events.TokenExpiring(untrusted.text(message.payload.get("expires_at")) or "", message=message)
         return events.Received(message.kind, message.sender, message=message)
 
     def _chat(self, message: Message, is_replay: bool) -> events.Event:

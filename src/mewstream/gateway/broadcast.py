@@ -114,6 +114,8 @@ class Broadcast:
         """Send the state of the space at the current ``seq``. ``resume`` is the answer to a request to resume."""
         state = self._state
         payload = self.welcomes.payload(member.participant)
+        if member.positions:
+            payload["limits"] = {"message_bytes": state.limits.message_bytes}
         if resume is not None:
             payload["resume"] = resume
         body = gateway_envelope(

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from mewstream.gateway.jwt_settings import JwtSettings, read_jwt_settings
 from mewstream.journal.settings import JournalSettings
 from mewstream.protocol import kinds
 from mewstream.protocol.capabilities import Capabilities, MalformedPattern
@@ -136,6 +137,8 @@ class GatewayConfig:
     """Bytes of all answers that their peers have not read yet."""
     console: bool | None = None
     """Whether the console is served. None: only to this machine, and not through a proxy."""
+    jwt: JwtSettings | None = None
+    """Whose signed tokens are accepted beside the tokens of participants."""
     public_url: str | None = None
     """The ``ws://`` or ``wss://`` URL of this gateway, for the ``connection_url`` of invitations."""
     journal: JournalSettings = field(default_factory=JournalSettings)
@@ -505,6 +508,8 @@ def _gateway_settings(section: dict[str, YamlValue], workspace: Path) -> dict[st
                 settings[key] = at.quantity(parse_bytes) if isinstance(at.value, str) else at.count()
             case "console":
                 settings[key] = at.boolean()
+            case "jwt":
+                settings[key] = read_jwt_settings(at, workspace)
             case "data":
                 settings[key] = at.path_from(workspace)
             case "tls":

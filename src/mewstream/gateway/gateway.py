@@ -8,14 +8,16 @@ import logging
 import random
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+from mewstream.gateway.claims import TokenFlaw, TokenRefused
 from mewstream.gateway.clock import WATCH_SECONDS, MachineClock
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import push_past_outbox
-from mewstream.gateway.identity import InvitedTokens, TokenBook
+from mewstream.gateway.identities import Identities, Identity
 from mewstream.gateway.joining import JoinRefused, JoinRequest
 from mewstream.gateway.metrics import Metrics
 from mewstream.gateway.output_log import OutputLog
@@ -30,7 +32,7 @@ from mewstream.journal.interface import Journal
 from mewstream.journal.opening import open_journal
 from mewstream.protocol import kinds
 from mewstream.protocol.close_codes import CloseReason
-from mewstream.protocol.errors import PeerError, Unauthorized, ValidationFailed
+from mewstream.protocol.errors import PeerError, ValidationFailed
 from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import SECOND
@@ -66,25 +68,13 @@ class Gateway:
                 journal, config.journal, loop=self.loop, metrics=self.metrics, states=self._states
             )
         self._dormant = {id: state for id, state in recovered.items() if id not in config.spaces}
-        self._invited = InvitedTokens(config.data / "invited.json" if config.data else None)
-        self._books: dict[str, TokenBook] = {}
+        self.identities = Identities(config, recovered)
         self.spaces: dict[str, Space] = {}
         self.reference_logs = ReferenceLogs()
         self.refused_visitors = RefusedVisitors()
         self._replay_threads = ReplayThreads(self.loop)
         self.largest_message = max(space.limits.message_bytes for space in config.spaces.values())
         for id, space in config.spaces.items():
-            book = TokenBook({each.id: each.tokens for each in space.participants.values()})
-            known = recovered[id].invited if id in recovered else {}
-            for participant, digests in self._invited.for_space(id).items():
-                if participant in space.participants or participant not in known:
-                    # A token from an invitation must not become that of a participant configured under the same name
-                    # later.
-                    log.warning("the invitation of %s to %s is not valid any more", participant, id)
-                    continue
-                for digest in digests:
-                    book.add_digest(participant, digest)
-            self._books[id] = book
             self.spaces[id] = Space(
                 space,
                 loop=self.loop,
@@ -93,7 +83,7 @@ class Gateway:
                 metrics=self.metrics.space(id),
                 logs=self.reference_logs.for_space(space),
                 threads=self._replay_threads,
-                mint_token=lambda participant, id=id: self._mint_token(id, participant),  # type: ignore[misc]
+                mint_token=partial(self.identities.mint, id),
                 connection_url=f"{config.public_url or base_url}/ws?{urlencode({'space': id})}",
                 work=self.work,
                 clock=self._clock,
@@ -134,10 +124,9 @@ class Gateway:
             return next(iter(self.spaces.values())) if len(self.spaces) == 1 else None
         return self.spaces.get(name)
 
-    def participant_of(self, space: Space, token: str | None) -> str | None:
-        return self._books[space.id].identify(token)
-
-    def identify(self, request: JoinRequest, *, named_space: str | None, header_token: str | None) -> tuple[Space, str]:
+    def identify(
+        self, request: JoinRequest, *, named_space: str | None, header_token: str | None
+    ) -> tuple[Space, Identity]:
         """Find the space and the participant of a join. The token decides, and everything else must agree with it
         (decision 20). Raises :class:`JoinRefused`."""
         if request.space is not None and named_space is not None and request.space != named_space:
@@ -149,26 +138,34 @@ class Gateway:
             what = "name a space: this gateway serves several" if name is None else "there is no space of that name"
             raise _no_such_space(what)
         tokens = {token for token in (header_token, request.token) if token is not None}
-        named = {self.participant_of(space, token) for token in tokens}
-        if len(named) != 1 or None in named:
+        try:
+            named = [self.identities.identify(space.id, token) for token in tokens]
+        except TokenRefused as refused:
+            raise token_refused(refused) from None
+        if len({each.participant for each in named}) != 1:
             raise _bad_token()
-        (participant,) = named
-        assert participant is not None
-        if request.participant is not None and request.participant != participant:
+        identity = max(named, key=lambda each: each.claims is not None)
+        if request.participant is not None and request.participant != identity.participant:
             raise _bad_token()
-        return space, participant
+        return space, identity
 
-    def confirm(self, request: JoinRequest, space: Space, participant: str) -> None:
-        """Check a further join on a connection that has joined: it must not contradict the first.
+    def confirm(self, request: JoinRequest, space: Space, participant: str) -> Identity | None:
+        """Check a further join on a connection that has joined: it must not contradict the first. Returns who its
+        token names, if it has one.
 
         Raises :class:`JoinRefused`."""
         if request.space is not None and request.space != space.id:
             raise _no_such_space(f"this connection has joined {space.id!r} already")
-        claimed = {request.participant} - {None}
+        identity = None
         if request.token is not None:
-            claimed.add(self.participant_of(space, request.token))
-        if claimed - {participant}:
+            try:
+                identity = self.identities.identify(space.id, request.token)
+            except TokenRefused as refused:
+                raise token_refused(refused) from None
+        claimed = {request.participant, None if identity is None else identity.participant}
+        if claimed - {participant, None}:
             raise _bad_token()
+        return identity
 
     def log_wrong_token(self, space_name: str | None, participant: str | None, address: str) -> None:
         """Log a token that was refused. The names are what the peer has claimed."""
@@ -177,14 +174,6 @@ class Gateway:
         self.refused_visitors.token(
             address, space=None if space is None else space.id, participant=participant if is_known else None
         )
-
-    def _mint_token(self, space: str, participant: str) -> str:
-        """Make the token of an invited participant. It replaces one that a crash may have left behind."""
-        token = new_token()
-        earlier = self._invited.put(space, participant, token)
-        self._books[space].forget(earlier)
-        self._books[space].add(participant, token)
-        return token
 
     # -- connections ------------------------------------------------------------------------------
 
@@ -269,6 +258,7 @@ class Gateway:
         """Write everything to the journal and close it. Nothing more can happen afterwards."""
         for space in self.spaces.values():
             space.stop()
+        self.identities.close()
         self._replay_threads.close()
         self.reference_logs.close()
         self.recorder.close()
@@ -287,8 +277,11 @@ def _open_journal(config: GatewayConfig) -> tuple[Journal | None, dict[str, Spac
 
 
 def _bad_token() -> JoinRefused:
-    flaw = Unauthorized("the token is missing, unknown, or not of this participant in this space")
-    return JoinRefused(flaw, CloseReason.BAD_TOKEN)
+    return token_refused(TokenRefused(TokenFlaw.UNKNOWN))
+
+
+def token_refused(refused: TokenRefused) -> JoinRefused:
+    return JoinRefused(refused.error, CloseReason.BAD_TOKEN)
 
 
 def _no_such_space(text: str) -> JoinRefused:

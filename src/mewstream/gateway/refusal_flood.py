@@ -4,7 +4,8 @@ So a participant whose messages are refused adds only a few records to the log, 
 exact. They are recorded at intervals that grow while a flood lasts, and when the participant leaves.
 
 Every refused envelope is answered, because its sender may wait for the answer. Of refused frames only the first for
-each stream and code is answered at once, and again after each change of rights. The others are reported as a sum.
+each stream and code is answered at once, and again after each change of rights. The others are reported as a sum, with
+the ids of those that have one. Such a sum is told earlier if its sender asks whether everything is recorded.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ LONGEST_INTERVAL = 5.0
 #: Sums that one participant may have at the same time. Further refusals are summed by their code alone, with frames
 #: apart from other messages.
 MAX_SUMS = 32
+#: Ids of refused frames that wait for the sum that names them. With more, the sum is told at once.
+MAX_IDS = 256
 #: Combinations of stream, code and rights for which a refused frame is answered at once.
 MAX_ANSWERED = 256
 
@@ -46,10 +49,12 @@ class _Sum:
     """Refusals that were counted. ``answered`` is how many of them were answered already. ``kind`` and ``stream_id``
     are those of all of them, and empty if they differ."""
 
-    __slots__ = ("answered", "count", "is_mixed", "kind", "last", "stream_id")
+    __slots__ = ("answered", "count", "ids", "is_mixed", "kind", "last", "stream_id")
 
     def __init__(self, first: Refused) -> None:
         self.count = self.answered = 0
+        self.ids: list[str] = []
+        """Of those that were not answered."""
         self.last = first
         self.kind = first.kind
         self.stream_id = first.stream_id
@@ -58,6 +63,8 @@ class _Sum:
     def add(self, refused: Refused, *, is_answered: bool) -> None:
         self.count += 1
         self.answered += is_answered
+        if not is_answered and refused.id is not None:
+            self.ids.append(refused.id)
         self.last = refused
         if refused.kind != self.kind:
             self.kind, self.is_mixed = "", True
@@ -118,6 +125,20 @@ class RefusalFloods:
             return Treatment.RECORDED
         flood.count(key, refused, is_answered=is_answered)
         return Treatment.ANSWERED if is_answered else Treatment.COUNTED
+
+    def ids_waiting(self, participant: str) -> int:
+        """How many refused frames with an id wait for the sum that names them."""
+        flood = self._floods.get(participant)
+        return 0 if flood is None else sum(len(each.ids) for each in flood.sums.values())
+
+    def take_untold(self, participant: str) -> list[Refuse]:
+        """The sums that name frames by their ids, to be told now. They are recorded later, as told."""
+        flood = self._floods.get(participant)
+        untold = [] if flood is None else [each for each in flood.sums.values() if each.ids]
+        sums = [_sum_of(each) for each in untold]
+        for each in untold:
+            each.answered, each.ids = each.count, []
+        return sums
 
     def finish(self, participant: str) -> None:
         """Record the sums of a participant that leaves. When it comes back, its refusals are answered anew."""
@@ -184,4 +205,5 @@ def _sum_of(counted: _Sum) -> Refuse:
         excerpt=b"" if counted.is_mixed else last.excerpt.encode(),
         count=counted.count,
         told=counted.answered,
+        ids=counted.ids,
     )

@@ -11,11 +11,13 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from mewstream.gateway.broadcast import Broadcast
 from mewstream.gateway.invitations import Invitations
 from mewstream.gateway.membership import Membership
 from mewstream.gateway.metrics import SpaceMetrics
-from mewstream.gateway.refusal_flood import RefusalFloods, Treatment
+from mewstream.gateway.refusal_flood import MAX_IDS, RefusalFloods, Treatment
 from mewstream.protocol import commands, kinds
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.errors import JournalUnavailable, PeerError
@@ -71,6 +73,8 @@ class Refusals:
         last.seq = self._state.seq
         if treatment is Treatment.ANSWERED:
             self._answer(last)
+        elif self.floods.ids_waiting(last.sender) >= MAX_IDS:
+            self.tell_sums(last.sender)
         return Decision(decision.written, is_recorded=False, undecided=decision.undecided)
 
     def unavailable(self, command: commands.Command, now: int) -> Decision:
@@ -82,13 +86,15 @@ class Refusals:
                 kind, id = envelope.kind, envelope.id
             case commands.Refuse(sender=sender, kind=kind, id=id):
                 pass
-            case commands.SendFrames(sender=sender, data=data):
-                kind, id, version, undecided = "frame", None, 0, data[1:]
+            case commands.SendFrames(sender=sender, data=data, id=id):
+                kind, version, undecided = "frame", 0, data[1:]
             case _:
                 return Decision([], is_recorded=False)
         refused = self._refused(sender, kind, cannot_record(), now, id=id)
         if self.floods.treat(refused, version=version, may_record=False) is Treatment.ANSWERED:
             self._answer(refused, overtakes=True)
+        elif self.floods.ids_waiting(sender) >= MAX_IDS:
+            self.tell_sums(sender, overtakes=True)
         return Decision([refused], is_recorded=False, undecided=undecided)
 
     def count(self, sender: str, kind: str, flaw: PeerError, now: int) -> None:
@@ -110,6 +116,12 @@ class Refusals:
         return stream.version + 1 if stream is not None else 0
 
     # -- answers without a record -----------------------------------------------------------------
+
+    def tell_sums(self, participant: str, *, overtakes: bool = False) -> None:
+        """Tell a participant of the refused frames with ids that it was not told of."""
+        for refuse in self.floods.take_untold(participant):
+            fields = msgspec.structs.asdict(refuse) | {"excerpt": ""}
+            self._answer(Refused(self._state.seq, self._state.ts, None, **fields), overtakes=overtakes)
 
     def _answer(self, refused: Refused, *, overtakes: bool = False) -> None:
         member = self._members.get(refused.sender)

@@ -22,10 +22,11 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mewstream.gateway.back_pressure import BackPressure
 from mewstream.gateway.broadcast import Broadcast
+from mewstream.gateway.claims import Claims
 from mewstream.gateway.clock import JUMP, MachineClock, SpaceClock
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.deadlines import Deadline
@@ -45,14 +46,17 @@ from mewstream.gateway.replay import Backlog, Replay, ResumeRefused
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.io.reading import Reading
 from mewstream.journal.memory import RecentRecords
-from mewstream.protocol import commands, kinds
+from mewstream.protocol import commands, frames, kinds
+from mewstream.protocol.admission_rules import TOKEN_EXPIRED
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
-from mewstream.protocol.errors import InvalidRequest, LimitExceeded, PeerError
+from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError
 from mewstream.protocol.fold import apply
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import (
+    AdmissionEnded,
+    Admitted,
     CapabilitiesGranted,
     CapabilitiesRevoked,
     Frame,
@@ -64,7 +68,7 @@ from mewstream.protocol.records import (
     Refused,
     StreamEnded,
 )
-from mewstream.protocol.render import render
+from mewstream.protocol.render import gateway_envelope, render
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import SECOND, rfc3339
 
@@ -234,11 +238,16 @@ class Space:
                 if newcomer is not None:
                     newcomer.member.session = seq
                     self._let_in(newcomer)
-            case Left(participant=participant) if (member := self.members.get(participant)) is not None:
+            case Left(participant=participant, reason=reason) if (member := self.members.get(participant)) is not None:
                 # It did not leave by itself: it was removed.
                 self._remove(member)
-                member.close(CloseReason.KICKED)
-            case CapabilitiesGranted(participant=participant) | CapabilitiesRevoked(participant=participant):
+                member.close(CloseReason.TOKEN_EXPIRED if reason == TOKEN_EXPIRED else CloseReason.KICKED)
+            case (
+                CapabilitiesGranted(participant=participant)
+                | CapabilitiesRevoked(participant=participant)
+                | Admitted(participant=participant)
+                | AdmissionEnded(participant=participant)
+            ):
                 if (member := self.members.get(participant)) is not None:
                     self.broadcast.welcome(member)
             case StreamEnded(stream_id=stream_id):
@@ -328,6 +337,8 @@ class Space:
         member = self.members.get(sender)
         if member is None or self._by_http:
             raise InvalidRequest(f"{envelope.kind} is for sockets: HTTP has GET /streams and GET /participants")
+        if envelope.kind == kinds.STREAM_SYNC:
+            self.refusals.tell_sums(sender)
         body = answer_question(
             self.state,
             sender,
@@ -342,12 +353,18 @@ class Space:
         """Carry out raw frames that arrived together for one stream, which is named by its id or alias.
 
         Returns the frames that must wait, because the time of this turn of the event loop is used up."""
+        id = None
+        if "|" in stream and member.positions:
+            stream, id = frames.split_reference(stream)
+            if flaw := frames.flaw_in_frame_id(id, max_bytes=self.config.limits.id_bytes):
+                self.refuse(member.participant, "frame", flaw, data[0])
+                return data[1:]
         place, most = 0, len(data)
         while place < len(data) and self.members.is_current(member):
             if self._work.is_over:
                 return data[place:]
             portion = data[place : place + most]
-            decision = self.handle(commands.SendFrames(member.participant, stream, portion, opcode))
+            decision = self.handle(commands.SendFrames(member.participant, stream, portion, opcode, id))
             place += len(portion) - len(decision.undecided)
             if decision.undecided:
                 most = FEW_FRAMES  # to offer all the others again and again would take quadratic time
@@ -405,10 +422,41 @@ class Space:
         connections together."""
         return Throttle(self._loop, reading, self.config.limits, caused=self._caused_rates.of(participant))
 
-    def join(self, member: Member, backlog: Backlog | ResumeRefused | None = None) -> JoinRefused | None:
-        """Make a connection a member. It first gets its welcome, and then its backlog.
+    def admit(self, claims: Claims) -> PeerError | None:
+        """Record what a signed token gives its holder. Returns the reason if that was refused."""
+        command = commands.Admit(claims.participant, claims.capabilities, claims.expires_at, claims.issuer)
+        decision = self.handle(command)
+        if not decision.is_recorded:
+            return cannot_record()
+        if decision.written and isinstance(decision.written[0], Refused):
+            return LimitExceeded(decision.written[0].message, limit="admissions")
+        return None
+
+    def notify(self, member: Member, notice: dict[str, Any]) -> None:
+        """Send a member a notice that is about its connection, and not part of the log."""
+        if self.members.is_current(member):
+            body = gateway_envelope(
+                kinds.NOTICE,
+                notice,
+                id=f"{gateway_message_id(self.state.epoch, self.state.seq)}-notice-{next(self._answers)}",
+                ts=self.clock.now(),
+                to=[member.participant],
+            )
+            self.broadcast.send(member, body, self.state.seq)
+
+    def join(
+        self, member: Member, backlog: Backlog | ResumeRefused | None = None, claims: Claims | None = None
+    ) -> JoinRefused | None:
+        """Make a connection a member. It first gets its welcome, and then its backlog. ``claims`` are those of the
+        signed token that has identified it.
 
         Returns the reason if it was refused."""
+        if claims is None:
+            if member.participant in self.state.admitted:
+                self.handle(commands.EndAdmission(member.participant))
+        elif (refusal := self.admit(claims)) is not None:
+            unavailable = isinstance(refusal, JournalUnavailable)
+            return JoinRefused(refusal, CloseReason.JOURNAL_UNAVAILABLE if unavailable else CloseReason.SPACE_FULL)
         command = commands.Join(
             member.participant, member.transport_name, continues=member.is_reconnect, extensions=member.extensions
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
+from mewstream.gateway.claims import Claims
 from mewstream.gateway.fanout import Parcel
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, parse_join
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Ending, Outbound
@@ -29,6 +30,7 @@ from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
 from mewstream.protocol.fragments import Assembler, FragmentError
 from mewstream.protocol.policy import Delivery
 from mewstream.protocol.position import Position
+from mewstream.protocol.times import SECOND, rfc3339
 from mewstream.protocol.utf8 import is_utf8
 
 if TYPE_CHECKING:
@@ -40,6 +42,13 @@ log = logging.getLogger("mewstream.gateway")
 STRANGER_MESSAGE_BYTES = 64 << 10
 #: What a message that waits for the welcome counts beyond its size, so that empty ones are bounded too.
 EARLY_MESSAGE_BYTES = 32
+
+#: Seconds before the end of a signed token at which its holder is told of it, or half of its time if that is less.
+EXPIRY_WARNING = 60.0
+#: Seconds that a timer of the event loop may take. A token that is valid for longer is warned of once, then.
+MAX_TIMER = 86_400.0 * 30
+TOKEN_EXPIRING = "token_expiring"  # noqa: S105
+TOKEN_ACCEPTED = "token_accepted"  # noqa: S105
 
 _KINDS = {frames.TEXT: WSMsgType.TEXT, frames.BINARY: WSMsgType.BINARY}
 _OPCODES = {WSMsgType.TEXT: frames.TEXT, WSMsgType.BINARY: frames.BINARY, WSMsgType.CONTINUATION: 0}
@@ -117,6 +126,9 @@ class WebSocketMember(WSListener):
         self._run_kind: WSMsgType | None = None
         self._run_opcode = 0
         self._join_timer: asyncio.TimerHandle | None = None
+        self._claims: Claims | None = None
+        """What its signed token says, if it has joined by one."""
+        self._expiry_timer: asyncio.TimerHandle | None = None
 
     def _advance(self, state: ConnectionState) -> None:
         """Go to a state, unless the connection has come further already."""
@@ -303,6 +315,7 @@ class WebSocketMember(WSListener):
         if self.space is None or not payload.startswith(frames.RECORDED_PING):
             self.outbound.pong(payload)
             return
+        self.space.refusals.tell_sums(self.participant)
         waits, self._recorded_ping = self._recorded_ping, payload
         if waits is None:
             self.space.outbox.when_recorded(partial(self._recorded, payload))
@@ -357,10 +370,29 @@ class WebSocketMember(WSListener):
 
     def _join(self, request: JoinRequest) -> None:
         self.outbound.knows_close_codes = request.knows_extensions
+        reading = self._gateway.identities.newer_keys((self._token, request.token))
+        if reading is None:
+            self._join_identified(request)
+        else:
+            self._advance(ConnectionState.JOINING)
+            self._after(reading, partial(self._join_identified, request))
+
+    def _after(self, reading: asyncio.Task[None], action: Callable[[], None]) -> None:
+        """Do something when newer keys have been read. Nothing is read from the peer meanwhile."""
+        self.reading.hold(reading)
+
+        def go_on(reading: asyncio.Task[None]) -> None:
+            self.reading.release(reading)
+            if not self._is_ended:
+                action()
+                self._take_early()
+
+        reading.add_done_callback(go_on)
+
+    def _join_identified(self, request: JoinRequest) -> None:
         try:
-            space, participant = self._gateway.identify(
-                request, named_space=self._named_space, header_token=self._token
-            )
+            space, identity = self._gateway.identify(request, named_space=self._named_space, header_token=self._token)
+            participant = identity.participant
             space.check_joins(participant)
         except JoinRefused as refusal:
             if refusal.reason is CloseReason.BAD_TOKEN:
@@ -370,6 +402,7 @@ class WebSocketMember(WSListener):
             return
         self._advance(ConnectionState.JOINING)
         self._token = None
+        self._claims = identity.claims
         if self._join_timer is not None:
             self._join_timer.cancel()
         self._who = (space.id, participant)
@@ -386,9 +419,10 @@ class WebSocketMember(WSListener):
             self._resume(space, request.resume)
 
     def _enter(self, space: Space, backlog: Backlog | ResumeRefused | None) -> None:
-        refusal = space.join(self, backlog)
+        refusal = space.join(self, backlog, self._claims)
         if refusal is None:
             self.space = space
+            self._warn_of_expiry(space)
             self.outbound.back_pressure = space.back_pressure
             self._advance(ConnectionState.JOINED)
         else:
@@ -413,6 +447,12 @@ class WebSocketMember(WSListener):
             self._enter(space, ResumeRefused("the journal could not be read"))
         else:
             self._enter(space, task.result())
+        self._take_early()
+
+    def _take_early(self) -> None:
+        """Handle what the peer sent before it was a member."""
+        if self.state is not ConnectionState.JOINED:
+            return
         early, self._early = self._early, []
         for opcode, message in early:
             if not self._is_ended:
@@ -422,15 +462,43 @@ class WebSocketMember(WSListener):
 
     def _join_again(self, space: Space, request: JoinRequest) -> None:
         """Handle a join of a peer that its token has identified before. It must agree, and may ask for positions."""
+        reading = self._gateway.identities.newer_keys((request.token,))
+        if reading is not None:
+            self._after(reading, partial(self._join_again, space, request))
+            return
         try:
-            self._gateway.confirm(request, space, self.participant)
+            identity = self._gateway.confirm(request, space, self.participant)
         except JoinRefused as refusal:
             self._refuse_and_close(refusal.flaw, refusal.reason)
             return
+        if identity is not None and identity.claims is not None:
+            self._refresh(space, identity.claims)
         self.outbound.knows_close_codes |= request.knows_extensions
         if "positions" in request.extensions and not self.outbound.positions:
             no = ResumeRefused("resume in the first join, not after it") if request.resume is not None else None
             space.change_positions(Newcomer(self, no))
+
+    def _refresh(self, space: Space, claims: Claims) -> None:
+        """Go on with a newer signed token."""
+        refusal = space.admit(claims)
+        if refusal is not None:
+            space.refuse(self.participant, kinds.JOIN, refusal)
+            return
+        self._claims = claims
+        space.notify(self, {"notice": TOKEN_ACCEPTED, "expires_at": rfc3339(claims.expires_at)})
+        self._warn_of_expiry(space)
+
+    def _warn_of_expiry(self, space: Space) -> None:
+        """Tell the peer in time that its signed token is about to expire. Its end itself is a matter of the log."""
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+            self._expiry_timer = None
+        if self._claims is None:
+            return
+        left = (self._claims.expires_at - space.clock.now()) / SECOND
+        notice = {"notice": TOKEN_EXPIRING, "expires_at": rfc3339(self._claims.expires_at)}
+        wait = min(left - min(EXPIRY_WARNING, left / 2), MAX_TIMER)
+        self._expiry_timer = self._gateway.loop.call_later(wait, space.notify, self, notice)
 
     def ask_for_positions(self) -> None:
         self.outbound.positions = True
@@ -444,6 +512,8 @@ class WebSocketMember(WSListener):
     def _leave(self) -> None:
         if self._join_timer is not None:
             self._join_timer.cancel()
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
         space = self.space
         if space is not None:
             space.leave(self, heir=self._gateway.heir_of(space, self.participant))
@@ -517,7 +587,9 @@ class WebSocketMember(WSListener):
         """Begin a run with the first frame for a stream. Frames that follow in the same read are handled together with
         it. A malformed frame is refused in turn, because a refusal takes far longer than a frame."""
         try:
-            self._run_stream, start = frames.split_frame(message, max_id_bytes=space.config.limits.id_bytes)
+            self._run_stream, start = frames.split_frame(
+                message, max_id_bytes=space.config.limits.id_bytes, has_id=self.outbound.positions
+            )
         except PeerError as flaw:
             self._run_kind = None
             self._in_turn(partial(space.refuse, self.participant, "frame", flaw, message))

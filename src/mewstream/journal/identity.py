@@ -19,7 +19,13 @@ IDENTITY_FILE = "journal.json"
 READERS_BY_REFERENCE = "readers-by-reference"
 """A frame names the record that made its reader set (``readers_seq``), and does not repeat the set."""
 
-FEATURES = (READERS_BY_REFERENCE,)
+ADMISSIONS = "admissions"
+"""There may be records of what signed tokens give (``admitted``, ``admission-ended``)."""
+
+WELCOME_DIGEST = "welcome-digest"
+"""The record of a join has a digest of what its participant was told."""
+
+FEATURES = (ADMISSIONS, READERS_BY_REFERENCE, WELCOME_DIGEST)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

@@ -101,6 +101,8 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
     records.CapabilitiesGranted: lambda r: Described(kinds.CAPABILITY_GRANT, r.by, r.participant),
     records.CapabilitiesRevoked: lambda r: Described(kinds.CAPABILITY_REVOKE, r.by, r.participant),
     records.Invited: lambda r: Described(kinds.PRESENCE, r.by, r.participant),
+    records.Admitted: lambda r: Described(None, r.participant, r.participant),
+    records.AdmissionEnded: lambda r: Described(None, kinds.GATEWAY, r.participant),
     records.Paused: lambda r: Described(kinds.PAUSE, r.by, r.participant),
     records.Unpaused: lambda r: Described(kinds.RESUME, r.by, r.participant),
     records.ShutDown: lambda r: Described(kinds.SHUTDOWN, r.by, r.participant),

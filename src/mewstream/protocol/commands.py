@@ -26,6 +26,21 @@ class Join(msgspec.Struct, frozen=True):
     """What the client asked for beyond v0.4. None: it sent no extensions."""
 
 
+class Admit(msgspec.Struct, frozen=True):
+    """A signed token names a participant. ``capabilities`` None: those that the space gives by itself."""
+
+    participant: str
+    capabilities: list[dict[str, Any]] | None
+    until: int
+    issuer: str | None = None
+
+
+class EndAdmission(msgspec.Struct, frozen=True):
+    """A participant that a signed token had named comes by a token of its own."""
+
+    participant: str
+
+
 class Disconnect(msgspec.Struct, frozen=True):
     """A connection is lost. ``session`` is that of its join: the close of a connection that was
     replaced takes nothing away from the one that replaced it."""
@@ -52,12 +67,13 @@ class Send(msgspec.Struct, frozen=True):
 class SendFrames(msgspec.Struct, frozen=True):
     """Raw frames from an identified participant that arrived together, all for one stream.
 
-    ``stream`` is its id or alias; ``opcode`` 1 is text, 2 is binary."""
+    ``stream`` is its id or alias; ``opcode`` 1 is text, 2 is binary. ``id`` is what their sender calls them."""
 
     sender: str
     stream: str
     data: Sequence[bytes]
     opcode: int
+    id: str | None = None
 
 
 def SendFrame(sender: str, stream: str, data: bytes, opcode: int) -> SendFrames:
@@ -79,6 +95,7 @@ class Refuse(msgspec.Struct, frozen=True):
     excerpt: bytes = b""
     count: int = 1
     told: int = 0
+    ids: list[str] = []
 
 
 class ReportDrop(msgspec.Struct, frozen=True):
@@ -104,4 +121,17 @@ class Tick(msgspec.Struct, frozen=True):
     """Time has come for what is due first; see ``SpaceState.next_deadline``."""
 
 
-Command = Start | Join | Disconnect | Suspend | Send | SendFrames | Refuse | ReportDrop | ClockJump | Tick
+Command = (
+    Start
+    | Admit
+    | EndAdmission
+    | Join
+    | Disconnect
+    | Suspend
+    | Send
+    | SendFrames
+    | Refuse
+    | ReportDrop
+    | ClockJump
+    | Tick
+)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from mewstream.protocol import commands, kinds
+from mewstream.protocol.admission_rules import EXPIRED, REPLACED, TOKEN_EXPIRED, admit, end_admission
 from mewstream.protocol.capabilities import MAX_PATTERNS, Capabilities, is_privileged
 from mewstream.protocol.envelope import Envelope, encode_json
 from mewstream.protocol.errors import (
@@ -103,7 +104,7 @@ def decide(state: SpaceState, now: int, command: commands.Command) -> Decision:
         return _send(state, now, command.sender, command.envelope)
     ledger = Ledger(state, now)
     if isinstance(command, commands.SendFrames):
-        undecided = decide_frames(ledger, command.sender, command.stream, command.data, command.opcode)
+        undecided = decide_frames(ledger, command.sender, command.stream, command.data, command.opcode, command.id)
         return Decision(ledger.records, undecided=undecided)
     _happen(ledger, command)
     return Decision(ledger.records)
@@ -114,6 +115,11 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
     match command:
         case commands.Start():
             ledger.write(SpaceStarted, epoch=command.epoch, config=command.config)
+        case commands.Admit():
+            admit(ledger, command)
+        case commands.EndAdmission():
+            if command.participant in state.admitted:
+                end_admission(ledger, command.participant, REPLACED)
         case commands.Join():
             _join(ledger, command)
         case commands.Disconnect():
@@ -162,6 +168,7 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         replaced=present is not None and present.connected,
         continues=present is not None and command.continues,
         extensions=command.extensions,
+        welcome_digest=str(state.welcome_digest if present else state.welcome_digest.with_participant(id)),
     )
     auto_grants_on_join(ledger, id)
 
@@ -204,6 +211,10 @@ def _tick(ledger: Ledger) -> None:
     what, name, _ = timer
     if what == "rejoin":
         _leave(ledger, name, "disconnected")
+    elif what == "admission":
+        ended = end_admission(ledger, name, EXPIRED)
+        if state.is_present(name):
+            _leave(ledger, name, TOKEN_EXPIRED, ended.seq)
     elif what == "pause":
         request_id = state.paused[name].request_id
         ledger.write(Unpaused, participant=name, by=kinds.GATEWAY, request_id=request_id)

@@ -12,6 +12,8 @@ from mewstream.protocol import transitions as table
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
+    AdmissionEnded,
+    Admitted,
     CapabilitiesGranted,
     CapabilitiesRevoked,
     ClockJumped,
@@ -37,7 +39,7 @@ from mewstream.protocol.records import (
     WriteGranted,
     WriteRevoked,
 )
-from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceState, Stream, WriteRight
+from mewstream.protocol.state import Admission, Answer, Participant, Pause, Rights, SpaceState, Stream, WriteRight
 from mewstream.protocol.times import SECOND
 
 #: Participants whose answers are remembered. The one that has been silent for longest is forgotten first.
@@ -149,6 +151,8 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
     # An invitation outlives a restart, but configuration has the last word on a name.
     for id, capabilities in state.invited.items():
         state.roster.setdefault(id, capabilities)
+    for id, admission in state.admitted.items():
+        state.roster[id] = admission.capabilities
     state.compiled.clear()
     state.descriptions.forget_all()
 
@@ -158,7 +162,7 @@ def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
     the expiry of a right, do not. The new ends of pauses are records of their own."""
     before = record.ts - record.shift
     for timer, due in list(state.timers.items()):
-        if timer[0] not in ("expire", "pause") and due > before:
+        if timer[0] not in ("expire", "pause", "admission") and due > before:
             state.timers[timer] = due + record.shift
 
 
@@ -170,6 +174,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
     if present is None:
         id, seq = record.participant, record.seq
         present = state.participants[id] = Participant(id, seq, record.transport, counting_since=seq)
+        state.welcome_digest.add("participant", id)
     else:
         present.session = record.seq
         if not record.continues:
@@ -186,6 +191,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
 def _left(state: SpaceState, record: Left) -> None:
     present = state.participants.pop(record.participant)
     state.connected -= present.connected
+    state.welcome_digest.remove("participant", record.participant)
     state.descriptions.forget(record.participant)
     state.timers.pop(("rejoin", record.participant, ""), None)
     for stream_id in _owned(state, record.participant):
@@ -228,6 +234,25 @@ def _invited(state: SpaceState, record: Invited) -> None:
     _answered_by(state, record.by, record.request_id, record)
 
 
+def _admitted(state: SpaceState, record: Admitted) -> None:
+    state.admitted[record.participant] = Admission(record.capabilities, record.until)
+    state.roster[record.participant] = record.capabilities
+    state.timers["admission", record.participant, ""] = record.until
+    _capabilities_changed(state, record.participant)
+
+
+def _admission_ended(state: SpaceState, record: AdmissionEnded) -> None:
+    id = record.participant
+    del state.admitted[id]
+    del state.timers["admission", id, ""]
+    without = state.roster_without_admission(id)
+    if without is None:
+        del state.roster[id]
+    else:
+        state.roster[id] = without
+    _capabilities_changed(state, id)
+
+
 def _capabilities_changed(state: SpaceState, participant: str) -> None:
     state.compiled.pop(participant, None)
     state.descriptions.forget(participant)
@@ -259,6 +284,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
     state.streams[stream.id] = stream
     state.stream_counter += 1
     index_stream(state, stream)
+    digest_stream(state.welcome_digest.add, stream)
     _add_right(state, stream.owner, "owns", stream.id)
     for writer in stream.writers:
         _add_right(state, writer, "writes", stream.id)
@@ -279,6 +305,17 @@ def index_stream(state: SpaceState, stream: Stream) -> None:
         state.standing.setdefault(participant, {})[stream.id] = None
 
 
+def digest_stream(add_or_remove: Callable[..., None], stream: Stream) -> None:
+    """Tell the digest of the welcome of a whole stream."""
+    add_or_remove("stream", stream.id, stream.owner, stream.status)
+    for writer, right in stream.writers.items():
+        add_or_remove("writer", stream.id, writer, right.conditions)
+    if stream.readers is not None:
+        add_or_remove("readers", stream.id)
+    for reader in stream.readers or ():
+        add_or_remove("reader", stream.id, reader)
+
+
 def _drop_indexed(index: dict[str, dict[str, None]], key: str, stream_id: str) -> None:
     streams = index.get(key)
     if streams is not None:
@@ -294,7 +331,9 @@ def _end_standing(state: SpaceState, stream: Stream, participant: str) -> None:
 
 def _stream_started(state: SpaceState, record: StreamStarted) -> None:
     stream = state.streams[record.stream_id]
+    state.welcome_digest.remove("stream", stream.id, stream.owner, stream.status)
     stream.status = table.BY_EVENT_AND_STATE[kinds.STREAM_START, stream.status].target
+    state.welcome_digest.add("stream", stream.id, stream.owner, stream.status)
     stream.version += 1
     stream.last_seq = record.seq
     state.timers.pop(("start", stream.id, ""), None)
@@ -303,6 +342,7 @@ def _stream_started(state: SpaceState, record: StreamStarted) -> None:
 def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
     stream = state.streams.pop(record.stream_id)
     stream.version += 1
+    digest_stream(state.welcome_digest.remove, stream)
     if stream.alias is not None:
         state.aliases.pop(stream.alias, None)
     for opened_by in (stream.request_id, stream.open_id):
@@ -344,7 +384,9 @@ def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
 
 def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> None:
     stream = state.streams[record.stream_id]
+    state.welcome_digest.remove("stream", stream.id, stream.owner, stream.status)
     stream.owner = record.new_owner
+    state.welcome_digest.add("stream", stream.id, stream.owner, stream.status)
     _drop_right(state, record.previous_owner, "owns", stream.id)
     _add_right(state, record.new_owner, "owns", stream.id)
     held = stream.writers.get(record.new_owner)
@@ -364,12 +406,20 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
 def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> None:
     stream = state.streams[record.stream_id]
     if record.authorized_readers is not None:
-        for reader in stream.readers or ():
+        before, after = dict.fromkeys(stream.readers or ()), dict.fromkeys(record.authorized_readers)
+        digest = state.welcome_digest
+        if stream.readers is None:
+            digest.add("readers", stream.id)
+        for reader in before:
             _drop_right(state, reader, "reads", stream.id)
+            if reader not in after:
+                digest.remove("reader", stream.id, reader)
         stream.readers = tuple(record.authorized_readers)
         stream.readers_seq = record.seq
-        for reader in stream.readers:
+        for reader in after:
             _add_right(state, reader, "reads", stream.id)
+            if reader not in before:
+                digest.add("reader", stream.id, reader)
     _right_changed(state, stream, record)
 
 
@@ -384,6 +434,10 @@ def _right_changed(
 
 
 def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRight) -> None:
+    held = stream.writers.get(writer)
+    if held is not None:
+        state.welcome_digest.remove("writer", stream.id, writer, held.conditions)
+    state.welcome_digest.add("writer", stream.id, writer, right.conditions)
     stream.writers[writer] = right
     _add_right(state, writer, "writes", stream.id)
     timer = ("expire", stream.id, writer)
@@ -394,7 +448,9 @@ def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRigh
 
 
 def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
-    if stream.writers.pop(writer, None) is not None:
+    held = stream.writers.pop(writer, None)
+    if held is not None:
+        state.welcome_digest.remove("writer", stream.id, writer, held.conditions)
         state.timers.pop(("expire", stream.id, writer), None)
         _drop_right(state, writer, "writes", stream.id)
 
@@ -432,6 +488,8 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     CapabilitiesGranted: _capabilities_granted,
     CapabilitiesRevoked: _capabilities_revoked,
     Invited: _invited,
+    Admitted: _admitted,
+    AdmissionEnded: _admission_ended,
     Paused: _paused,
     Unpaused: _unpaused,
     ShutDown: _shut_down,

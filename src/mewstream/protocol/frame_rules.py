@@ -29,7 +29,9 @@ from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
 
 
-def decide_frames(ledger: Ledger, sender: str, reference: str, data: Sequence[bytes], opcode: int) -> Sequence[bytes]:
+def decide_frames(
+    ledger: Ledger, sender: str, reference: str, data: Sequence[bytes], opcode: int, id: str | None = None
+) -> Sequence[bytes]:
     """Judge raw frames of one sender that arrived together for one stream: the hot path.
 
     Nothing can happen between them, so one judgement holds for all, and they are accepted as one block. Only if the
@@ -45,7 +47,7 @@ def decide_frames(ledger: Ledger, sender: str, reference: str, data: Sequence[by
         right = _right_to_write(ledger, stream, sender)
         format_id = _format_of_raw(stream, data[0], opcode) if stream.formats else None
     except PeerError as flaw:
-        write_refusal(ledger, flaw, sender=sender, kind="frame", payload=data[0])
+        write_refusal(ledger, flaw, sender=sender, kind="frame", id=id, remember=False, payload=data[0])
         return data[1:]
     count = 1 if format_id is not None and stream.policy.validate == "enforce" else len(data)
     if right.frames_left is not None:

@@ -1,7 +1,8 @@
 """Stream frames: ``#<stream_id>#<data>``, text or binary; the data is opaque.
 
-Clients that asked for positions get ``#<stream_id>|<seq>|<writer>#<data>`` instead (decision 24). Both forms are
-written and read here, except that the fan-out writes the short head itself, once for all frames of a block.
+Clients that asked for positions get ``#<stream_id>|<seq>|<writer>#<data>`` instead, and may send
+``#<stream_id>|<id>#<data>`` (decision 24). All forms are written and read here, except that the fan-out writes the
+short head itself, once for all frames of a block.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mewstream.protocol.envelope import encode_json
-from mewstream.protocol.errors import LimitExceeded, ValidationFailed
+from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
 
 #: A ping whose payload begins so is answered when everything that its sender sent before it is recorded.
 RECORDED_PING = b"recorded:"
@@ -32,12 +33,13 @@ class FrameHead(NamedTuple):
     writer: str
 
 
-def split_frame(message: bytes, *, max_id_bytes: int) -> tuple[str, int]:
-    """The stream id of a message that starts with ``#``, and where its data begins."""
-    end = message.find(b"#", 1, max_id_bytes + 2)
-    if end < 0:
+def split_frame(message: bytes, *, max_id_bytes: int, has_id: bool = False) -> tuple[str, int]:
+    """The stream id of a message that starts with ``#``, and where its data begins. ``has_id``: it may be followed by
+    ``|`` and an id of the frame, which :func:`split_reference` takes off."""
+    end = message.find(b"#", 1, (2 * max_id_bytes + 3) if has_id else (max_id_bytes + 2))
+    if end < 0 or (end > max_id_bytes + 1 and message.find(b"|", 1, max_id_bytes + 2) < 0):
         if message.find(b"#", 1) > 0:
-            raise LimitExceeded(f"the stream id is longer than {max_id_bytes} bytes", limit="id_bytes")
+            raise LimitExceeded(f"the id in the head of a frame is longer than {max_id_bytes} bytes", limit="id_bytes")
         raise ValidationFailed(f"a frame without its second '#': {_EXPECTED}")
     if end == 1:
         raise ValidationFailed(f"a frame with an empty stream id: {_EXPECTED}")
@@ -47,8 +49,27 @@ def split_frame(message: bytes, *, max_id_bytes: int) -> tuple[str, int]:
         raise ValidationFailed("the stream id of a frame is not UTF-8") from None
 
 
+def split_reference(reference: str) -> tuple[str, str]:
+    """A stream and the id of a frame, from ``<stream_id>|<id>``."""
+    stream, _, id = reference.partition("|")
+    return stream, id
+
+
+def flaw_in_frame_id(id: str, *, max_bytes: int) -> PeerError | None:
+    if not id or "|" in id:
+        return ValidationFailed("the id of a frame must be at least one character, and none of them |", field="id")
+    if len(id.encode()) > max_bytes:
+        return LimitExceeded(f"the id of a frame is longer than {max_bytes} bytes", limit="id_bytes")
+    return None
+
+
 def frame(stream_id: str, data: bytes) -> bytes:
     return b"#%b#%b" % (stream_id.encode(), data)
+
+
+def frame_with_id(stream_id: str, id: str, data: bytes) -> bytes:
+    """A frame as its writer may send it, with an id for a refusal to refer to."""
+    return b"#%b|%b#%b" % (stream_id.encode(), id.encode(), data)
 
 
 def frame_with_position(stream_id: str, seq: int, writer: str, data: bytes) -> bytes:

@@ -45,6 +45,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     capability_grants: int = 1_024
     """Runtime capability grants that a space remembers."""
     invitations: int = 10_000
+    admissions: int = 20_000
+    """Signed tokens of different participants that are in use at once."""
     remembered_ids: int = 128
     """Envelope ids per participant within which a repetition is recognised."""
     proposals_per_participant: int = 128

@@ -61,6 +61,8 @@ class Joined(Record, tag="joined"):
     """It continues its session, and so do the sequence numbers of its data."""
     extensions: list[str] | None = None
     """What its client asked for beyond v0.4, sorted. None: it sent no extensions, so it knows v0.4 alone."""
+    welcome_digest: str | None = None
+    """The digest of what it is told (:mod:`.welcome_digest`). None: an older version has written it."""
 
 
 class Left(Record, tag="left"):
@@ -89,7 +91,7 @@ class EnvelopeAccepted(Record, tag="envelope"):
 
 class Refused(Record, tag="refused"):
     """Something was refused. ``count`` is how many refusals this record stands for; its sender was told of ``told`` of
-    them one by one, before."""
+    them before. ``ids`` are those of the others, if these are frames that have ids."""
 
     sender: str
     kind: str
@@ -104,6 +106,7 @@ class Refused(Record, tag="refused"):
     excerpt: str = ""
     count: int = 1
     told: int = 0
+    ids: list[str] = []
 
 
 class CapabilitiesGranted(Record, tag="capabilities-granted"):
@@ -126,6 +129,24 @@ class Invited(Record, tag="invited"):
     capabilities: list[dict[str, Any]]
     by: str
     request_id: str
+
+
+class Admitted(Record, tag="admitted"):
+    """A signed token has named a participant, which may join with these capabilities until ``until``. ``issuer`` is
+    who has signed it. A later record replaces this one."""
+
+    participant: str
+    capabilities: list[dict[str, Any]]
+    until: int
+    issuer: str | None = None
+
+
+class AdmissionEnded(Record, tag="admission-ended"):
+    """A participant may not join by its signed token any more: ``expired``, or it has joined by another way
+    (``replaced``)."""
+
+    participant: str
+    reason: str
 
 
 class Paused(Record, tag="paused"):

@@ -41,7 +41,7 @@ class Message(NamedTuple):
     kind: str
     payload: dict[str, Any]
     to: list[str] | None = None
-    correlation_id: str | None = None
+    correlation_id: str | list[str] | None = None
     context: str | None = None
 
 
@@ -78,7 +78,7 @@ def gateway_envelope(
     id: str,
     ts: int,
     to: list[str] | None = None,
-    correlation_id: str | None = None,
+    correlation_id: str | list[str] | None = None,
     context: str | None = None,
 ) -> bytes:
     """A message from ``system:gateway``."""
@@ -92,7 +92,7 @@ def gateway_envelope(
         fields["to"] = to
     fields["kind"] = kind
     if correlation_id is not None:
-        fields["correlation_id"] = [correlation_id]
+        fields["correlation_id"] = [correlation_id] if isinstance(correlation_id, str) else correlation_id
     if context is not None:
         fields["context"] = context
     fields["payload"] = payload
@@ -164,7 +164,7 @@ def _refused(space: str, record: Refused) -> Message | None:
     payload = {"error": record.code, "message": record.message, **record.details}
     if unanswered > 1:
         payload["count"] = unanswered
-    return Message(kinds.ERROR, payload, [record.sender], record.id)
+    return Message(kinds.ERROR, payload, [record.sender], record.ids or record.id)
 
 
 def _frames_dropped(space: str, record: FramesDropped) -> Message:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from mewstream.protocol.fold import index_stream
+from mewstream.protocol.fold import digest_stream, index_stream
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
 from mewstream.protocol.records import AnyRecord
-from mewstream.protocol.state import Answer, Participant, Pause, Rights, SpaceState, Stream
+from mewstream.protocol.state import Admission, Answer, Participant, Pause, Rights, SpaceState, Stream
 from mewstream.protocol.timers import Timers
 
 SNAPSHOT_VERSION = 1
@@ -51,12 +51,14 @@ class _Snapshot(msgspec.Struct):
     shut_down: dict[str, None] = {}
     granters: dict[str, str] = {}
     proposals: list[tuple[str, str]] = []
+    admitted: dict[str, Admission] = {}
 
 
 #: What is written in another form, and what follows from the rest.
 _OTHERWISE = {
     *("timers", "answers", "used_ids", "proposals", "paused", "opened_by", "standing"),
     *("limits", "policies", "delivery", "compiled", "descriptions"),
+    "welcome_digest",
 }
 _SHARED = {field.name for field in dataclasses.fields(SpaceState)} - _OTHERWISE
 assert set(_Snapshot.__struct_fields__) >= _SHARED, "a snapshot must hold the whole state"
@@ -92,6 +94,9 @@ def load(data: bytes) -> SpaceState:
     for stream in state.streams.values():
         stream.request = stream.request.copy()  # or it would keep the whole snapshot in memory
         index_stream(state, stream)
+        digest_stream(state.welcome_digest.add, stream)
+    for participant in state.participants:
+        state.welcome_digest.add("participant", participant)
     state.timers = Timers({(what, name, other): due for what, name, other, due in snapshot.timers})
     state.answers = {
         sender: {id: Answer(each.digest, each.seq, each.ts, list(each.records)) for id, each in answers.items()}

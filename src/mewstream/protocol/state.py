@@ -24,6 +24,7 @@ from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPoli
 from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
+from mewstream.protocol.welcome_digest import WelcomeDigest
 
 #: How many rights of one participant are shown as capabilities. The writer and reader sets of streams show all.
 MAX_PROJECTIONS = 256
@@ -51,6 +52,13 @@ class Pause(msgspec.Struct):
 
     until: int | None
     request_id: str | None = None
+
+
+class Admission(msgspec.Struct):
+    """What a signed token gives a participant until ``until``, whether it is present or not."""
+
+    capabilities: list[dict[str, Any]]
+    until: int
 
 
 class WriteRight(msgspec.Struct):
@@ -192,8 +200,10 @@ class SpaceState:
     policies: Policies = field(default_factory=Policies)
     delivery: Delivery = field(default_factory=Delivery)
     roster: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """Everyone who may join, with the capabilities from the configuration or the invitation."""
+    """Everyone who may join, with the capabilities from the configuration, the invitation or a signed token."""
     invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    admitted: dict[str, Admission] = field(default_factory=dict)
+    """Those who may join because a signed token has named them."""
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
     granters: dict[str, str] = field(default_factory=dict)
@@ -222,6 +232,8 @@ class SpaceState:
     proposals: Proposals = field(default_factory=Proposals)
     compiled: dict[str, Capabilities] = field(default_factory=dict, compare=False, repr=False)
     descriptions: Descriptions = field(default_factory=Descriptions, compare=False, repr=False)
+    welcome_digest: WelcomeDigest = field(default_factory=WelcomeDigest)
+    """Of the participants, the streams and the rights, for the record of the next join."""
 
     # -- capabilities -------------------------------------------------------------------------
 
@@ -232,6 +244,11 @@ class SpaceState:
         if not grants:
             return configured
         return configured + [pattern for granted in grants.values() for pattern in granted]
+
+    def roster_without_admission(self, participant: str) -> list[dict[str, Any]] | None:
+        """The capabilities that the configuration or an invitation gives. None: neither names the participant."""
+        configured = self.config.get("participants", {}).get(participant)
+        return self.invited.get(participant) if configured is None else list(configured["capabilities"])
 
     def capabilities(self, participant: str) -> Capabilities:
         compiled = self.compiled.get(participant)

@@ -96,8 +96,13 @@ class Stream:
     def __repr__(self) -> str:
         return repr(self._stream)
 
-    def send(self, data: Any, *, format: str | None = None, numbered: bool | None = None) -> None:
-        self._loop.run(self._stream.send(data, format=format, numbered=numbered))
+    def send(
+        self, data: Any, *, format: str | None = None, numbered: bool | None = None, confirm: bool = False
+    ) -> None:
+        self._loop.run(self._stream.send(data, format=format, numbered=numbered, confirm=confirm))
+
+    def try_send(self, data: Any, *, format: str | None = None, numbered: bool | None = None) -> bool:
+        return self._loop.call(lambda: self._stream.try_send(data, format=format, numbered=numbered))
 
     def flush(self) -> None:
         self._loop.run(self._stream.flush())

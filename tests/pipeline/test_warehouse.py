@@ -84,7 +84,7 @@ class TestCommits:
 
     def test_making_it_was_interrupted(self, tmp_path: Path) -> None:
         new_tables(tmp_path)
-        for name in ("commits", "streams", "state_audit"):
+        for name in ("commits", "streams", "state_spaces"):
             shutil.rmtree(tmp_path / name)
         with pytest.raises(WarehouseError, match="there is no warehouse"):
             open_warehouse(tmp_path)

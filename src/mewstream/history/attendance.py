@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mewstream.history.records import ControlRecord, Detail, Integers
+from mewstream.audit.records import ControlRecord
+from mewstream.history.records import Detail, Integers
 
 
 class Presence(IntEnum):

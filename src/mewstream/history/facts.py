@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from mewstream.history.records import ControlRecord, Detail, text_of
+from mewstream.audit.records import ControlRecord
+from mewstream.history.records import Detail, text_of
 from mewstream.protocol.times import parse_rfc3339
 
 

@@ -117,3 +117,22 @@ def under_rights(
             right = rights[number]
             right.frames_used += count
             first[frames.stream_id, sender, right.from_seq] = int(mine.seq[place]), int(mine.ts[place])
+
+
+class Counted:
+    """How many frames there are of each writer of each stream, between two places of the log."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._places: dict[Key, Integers] = {}
+        writers = len(frames.senders)
+        for number, places in grouped(frames.stream * writers + frames.sender):
+            stream, sender = divmod(number, writers)
+            self._places[frames.streams[stream], frames.senders[sender]] = frames.seq[places]
+
+    def __call__(self, stream_id: str, sender: str, after: int, before: int | None) -> int:
+        """After ``after``, and before ``before`` or to the end of the batch."""
+        seqs = self._places.get((stream_id, sender))
+        if seqs is None:
+            return 0
+        end = len(seqs) if before is None else int(np.searchsorted(seqs, before))
+        return max(0, end - int(np.searchsorted(seqs, after, side="right")))

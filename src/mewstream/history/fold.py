@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from mewstream.audit.records import ControlRecord
 from mewstream.history import facts, frame_rules, handoffs
 from mewstream.history.attendance import Attendance, as_of
 from mewstream.history.flow import OfStream, by_stream, in_lives, placed, under_rights
 from mewstream.history.frame_rules import Finding
 from mewstream.history.gaps import Gaps
-from mewstream.history.records import ControlRecord, Detail, Frames, detail_of
+from mewstream.history.records import Detail, Frames, detail_of
 from mewstream.history.rights import Rights
 from mewstream.history.sessions import Sessions
 from mewstream.history.state import State, Stream, read_state, written
 from mewstream.history.streams import Streams
 from mewstream.history.windows import Windows
+from mewstream.protocol.records import AnyRecord
 
 Rows = dict[str, list[dict[str, Any]]]
 """By the name of the table."""
 
-KNOWN = frozenset(
-    {
-        *("space-started", "clock-jumped", "joined", "left", "suspended", "envelope", "refused"),
-        *("capabilities-granted", "capabilities-revoked", "invited", "paused", "unpaused", "shut-down"),
-        *("stream-opened", "stream-started", "stream-ended"),
-        *("write-granted", "write-revoked", "ownership-transferred", "read-granted", "read-revoked"),
-        *("frame", "frames-dropped"),
-    }
-)
+KNOWN = frozenset(str(each.__struct_config__.tag) for each in get_args(AnyRecord))
 """Records whose meaning this version knows; others are kept in bronze, counted, and without effect."""
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mewstream.audit.records import ControlRecord
 from mewstream.history.flow import grouped
-from mewstream.history.records import ControlRecord, Frames, Integers, Readers
+from mewstream.history.records import Frames, Integers, Readers
 from mewstream.protocol import kinds
 
 COLUMNS = (

@@ -8,25 +8,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from mewstream.audit.records import ControlRecord
+
 Integers = NDArray[np.int64]
-
-
-class ControlRecord(NamedTuple):
-    """The columns of a record that is no frame, as the journal and the table ``records`` have them. ``ts`` is in
-    microseconds."""
-
-    seq: int
-    epoch: str
-    ts: int
-    record: str
-    kind: str | None
-    sender: str | None
-    participant: str | None
-    stream_id: str | None
-    outcome: str
-    cause_seq: int | None
-    detail: str | None
-    data: bytes | None
 
 
 Readers = list[str] | int | None

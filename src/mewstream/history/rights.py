@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from mewstream.history.records import ControlRecord, Detail
+from mewstream.audit.records import ControlRecord
+from mewstream.history.records import Detail
 from mewstream.history.state import Handoff, Key, ReaderSet, Right
 
 #: Ends of rights that the gateway gives a reason of its own.

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from mewstream.history.records import ControlRecord, Detail, text_of
+from mewstream.audit.records import ControlRecord
+from mewstream.history.records import Detail, text_of
 from mewstream.history.state import Session, Suspension
 
 

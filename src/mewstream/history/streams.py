@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from mewstream.audit.records import ControlRecord
 from mewstream.history.facts import text_in
-from mewstream.history.records import ControlRecord, Detail, text_of
+from mewstream.history.records import Detail, text_of
 from mewstream.history.state import Announced, Owner, Stream
 
 

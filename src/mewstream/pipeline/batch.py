@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from mewstream.history.reading import COLUMNS as READ_BY_SPACE
 from mewstream.history.reading import narrow
 from mewstream.journal.reader import partition_of
-from mewstream.pipeline import audit, content
+from mewstream.pipeline import content
 from mewstream.pipeline import tables as t
 from mewstream.pipeline.arrow_work import unchanged
 from mewstream.pipeline.batch_writer import BatchWriter
@@ -30,7 +31,6 @@ from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.frames import COLUMNS, frames
 from mewstream.pipeline.open_rows import OpenRows
 from mewstream.pipeline.spaces import TOLD_SPACES, Space, arrow_table, folded, of_partition, understood
-from mewstream.pipeline.sql import settled
 from mewstream.pipeline.summary import summaries
 
 #: So much goes on at the same time: the long passes fill the cores, and small tables take little but waiting.
@@ -85,11 +85,10 @@ def derive(batch: BatchWriter, bronze: Bronze, partitions: int, open_rows: OpenR
     if counted.records:
         with _at_work(batch.spark) as work:
             work.start(_frames, batch, bronze, counted)
-            judged = work.start(_audit, batch, bronze, counted)
             if counted.formatted:
                 work.start(_content, batch, bronze, spaces)
             work.finish()
-        _replace(batch, spaces, open_rows, judged.result())
+        _replace(batch, spaces, open_rows)
     return counted
 
 
@@ -149,39 +148,28 @@ def _formats(spark: SparkSession, spaces: Collection[Space]) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_arrays(arrays, list(_FORMATS)))
 
 
-def _audit(batch: BatchWriter, bronze: Bronze, counted: Counted) -> dict[str, dict[str, int]]:
-    others = settled(bronze.rows.where("record <> 'frame'"))
-    judged = audit.judge(
-        bronze.rows,
-        batch.carried(t.AUDIT_FACTS),
-        control=others,
-        frames=counted.kinds.get("frame", 0),
-        kinds=counted.kinds.keys(),
-    )
-    marks = settled(judged.marks)
-    batch.append(t.AUDIT, audit.findings(marks))
-    batch.replace(t.AUDIT_FACTS, judged.carried)
-    return {
-        row["space"]: {n: v for n, v in row.asDict().items() if n != "space"} for row in audit.counts(marks).collect()
-    }
-
-
-def _replace(
-    batch: BatchWriter, spaces: Collection[Space], open_rows: OpenRows, judged: Mapping[str, Mapping[str, int]]
-) -> None:
-    """What these spaces had open before goes, and what is said of them in one row each is written anew."""
+def _replace(batch: BatchWriter, spaces: Collection[Space], open_rows: OpenRows) -> None:
+    """What these spaces had open before goes, and what is said of each as a whole is written anew."""
     touched = {space.space for space in spaces}
-    before = {
-        row["space"]: row for row in open_rows.of_spaces(t.SPACE_SUMMARY, batch.open_files(t.SPACE_SUMMARY), touched)
-    }
-    more: dict[str, dict[str, int]] = {space: dict(counts) for space, counts in judged.items()}
+
+    def of_before(table: t.Table) -> Iterator[dict[str, Any]]:
+        return open_rows.of_spaces(table, batch.open_files(table), touched)
+
+    before = {row["space"]: row for row in of_before(t.SPACE_SUMMARY)}
+    unjudged = Counter({(row["space"], row["what"], row["reason"]): row["count"] for row in of_before(t.UNJUDGED)})
+    for space in spaces:
+        for what, reason, count in space.unjudged:
+            unjudged[space.space, what, reason] += count
+    more: dict[str, dict[str, int]] = {}
     for table, name in ((t.CONTENT, "content"), (t.QUARANTINE, "quarantined")):
-        for space, rows in batch.rows_by_space(table).items():
-            more.setdefault(space, {})[name] = rows
-    for table in (*_BY_SPACE, t.SPACE_SUMMARY):
+        for where, rows in batch.rows_by_space(table).items():
+            more.setdefault(where, {})[name] = rows
+    for table in (*_BY_SPACE, t.UNJUDGED, t.SPACE_SUMMARY):
         replaced = open_rows.without(table, batch.open_files(table), touched)
         batch.adopt(replaced.made, gone=replaced.gone)
     batch.write(t.SPACE_SUMMARY, arrow_table(t.SPACE_SUMMARY, summaries(spaces, before, more)))
+    rows_of_unjudged = [dict(zip(t.UNJUDGED.names, (*key, count), strict=True)) for key, count in unjudged.items()]
+    batch.write(t.UNJUDGED, arrow_table(t.UNJUDGED, rows_of_unjudged))
 
 
 class _Work:

@@ -75,10 +75,6 @@ class BatchWriter:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def carried(self, table: Table) -> DataFrame:
-        """The open rows of the batch before."""
-        return self.read(table, self._tables.open_files(table))
-
     @property
     def store(self) -> Store:
         return self._tables.store
@@ -102,9 +98,6 @@ class BatchWriter:
         return rows.coalesce(1) if self.is_small else rows
 
     # -- writing ----------------------------------------------------------------------------------
-
-    def append(self, table: Table, rows: DataFrame) -> None:
-        self._note(self._write(rows.select(table.names), table))
 
     def append_made(self, table: Table, work: Sequence[Work]) -> None:
         """Rows that are made in Arrow, by the workers: a file for each piece of work."""
@@ -141,10 +134,6 @@ class BatchWriter:
                     {each["values"]: each["counts"] for each in rows.column("space").value_counts().to_pylist()}
                 )
         return found
-
-    def replace(self, table: Table, rows: DataFrame) -> None:
-        """All open rows of a table that has no others. What is not replaced stays as it was."""
-        self._note(self._write(rows.select(table.names), table), self.open_files(table))
 
     def distribute(self, first: Table, second: Table, rows: DataFrame, column: str) -> None:
         """Final rows of two tables: those of the second have a true ``column``."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mewstream.audit import Finding, SpaceAuditor
+from mewstream.history.flow import Counted
 from mewstream.history.fold import KNOWN, SpaceHistory
 from mewstream.history.reading import SpaceRecords, by_space
 from mewstream.history.state import Announced
@@ -24,7 +26,7 @@ from mewstream.pipeline.arrow_work import Batches
 from mewstream.pipeline.column_types import arrow_type
 from mewstream.pipeline.files import DATA_FILES, TOLD, DataFile, OpenFiles, read_file
 from mewstream.pipeline.storage import Store
-from mewstream.pipeline.tables import BY_NAME, IS_OPEN, SPACES, Table
+from mewstream.pipeline.tables import AUDIT, BY_NAME, IS_OPEN, SPACES, Table
 
 #: So many rows of a table are made before they are written.
 _TOGETHER = 20_000
@@ -59,6 +61,8 @@ class Space(msgspec.Struct, array_like=True):
     current: dict[str, int]
     """Columns of it that are counted anew."""
     lives: list[Life]
+    unjudged: list[tuple[str, str, int]]
+    """What the audit could not judge, why, and how much of it."""
 
 
 _spaces = msgspec.msgpack.Decoder(list[Space])
@@ -75,10 +79,14 @@ def folded(store: Store, states: Sequence[DataFile], _: int, rows: Batches) -> B
             whole = pa.Table.from_batches(batches)
             before = _carried(store, states, pc.unique(whole.column("space")))
             for each in by_space(whole):
-                told.append(_fold(each, before.get(each.space), writing))
+                one = fold(each, before.get(each.space, Carried()))
+                for name, made in one.rows.items():
+                    writing.add(BY_NAME[name], made)
+                writing.add(SPACES, [{"space": each.space, **one.carried._asdict()}])
+                told.append(one.told)
         writing.flush()
-        made = files.finish()
-    rest = pa.RecordBatch.from_pylist([msgspec.structs.asdict(each) for each in made], TOLD)
+        written = files.finish()
+    rest = pa.RecordBatch.from_pylist([msgspec.structs.asdict(each) for each in written], TOLD)
     last = pa.RecordBatch.from_pylist([{"table": ""}], TOLD)
     yield _with_spaces(rest, None)
     yield _with_spaces(last, msgspec.msgpack.encode(told))
@@ -116,17 +124,67 @@ def _of_partition(rows: pa.RecordBatch, *, number: int, count: int) -> pa.Record
 # -- one space ------------------------------------------------------------------------------------
 
 
-def _fold(records: SpaceRecords, carried: bytes | None, writing: _Writing) -> Space:
-    seqs = [each.seq for each in records.control] + records.frames.seq[:1].tolist()
-    history = SpaceHistory(records.space, carried, min(seqs))
+class Carried(NamedTuple):
+    """What a space leaves to the next batch."""
+
+    history: bytes | None = None
+    audit: bytes | None = None
+
+
+class Folded(NamedTuple):
+    rows: dict[str, list[dict[str, Any]]]
+    """By the name of the table."""
+    told: Space
+    carried: Carried
+
+
+def fold(records: SpaceRecords, carried: Carried) -> Folded:
+    """What follows from the records of a space in a batch, and from those before it."""
+    space, frames = records.space, records.frames
+    seqs = [each.seq for each in records.control] + frames.seq[:1].tolist()
+    history = SpaceHistory(space, carried.history, min(seqs))
+    auditor = SpaceAuditor(space, carried.audit, Counted(frames))
     for each in records.control:
         history.see(each)
-    history.place(records.frames, records.offsets)
-    for name, rows in history.rows().items():
-        writing.add(BY_NAME[name], rows)
+        auditor.see(each)
+    history.place(frames, records.offsets)
+    rows = history.rows()
+    found = [*map(_finding, auditor.findings), *(each._asdict() for each in history.all_findings())]
+    rows[AUDIT.name] = [{"space": space, **each} for each in found]
     told = _told(records, history)
-    writing.add(SPACES, [{"space": records.space, "history": history.carried()}])
-    return told
+    _judged(told, history, auditor, len(found))
+    return Folded(rows, told, Carried(history.carried(), auditor.carried()))
+
+
+def _finding(found: Finding) -> dict[str, Any]:
+    return {
+        "seq": found.seq,
+        "ts": found.ts,
+        "rule": found.rule,
+        "severity": "breach",
+        "stream_id": found.stream_id,
+        "participant": found.participant,
+        "reason": found.reason,
+        "evidence_seq": found.cause_seq,
+    }
+
+
+#: What the auditor counts, by the columns of ``space_summary`` that show it.
+_SHOWN = {"change": "changes", "envelope": "changes", "refusal": "refusals", "welcome": "welcomes"}
+
+
+def _judged(told: Space, history: SpaceHistory, auditor: SpaceAuditor, findings: int) -> None:
+    unjudged = Counter(auditor.unjudged)
+    if history.frames_not_judged:
+        unjudged["frame", "the log does not have the opening of its stream"] += history.frames_not_judged
+    sums = Counter({"findings": findings, "frames_judged": told.sums["frames"] - history.frames_not_judged})
+    sums["frames_not_judged"] = history.frames_not_judged
+    for counts, suffix in ((auditor.judged, "judged"), (auditor.unjudged, "not_judged")):
+        for (what, _), count in counts.items():
+            if what in _SHOWN:
+                sums[f"{_SHOWN[what]}_{suffix}"] += count
+    told.sums |= sums
+    told.unjudged = [(what, reason, count) for (what, reason), count in sorted(unjudged.items())]
 
 
 def _told(records: SpaceRecords, history: SpaceHistory) -> Space:
@@ -170,6 +228,7 @@ def _told(records: SpaceRecords, history: SpaceHistory) -> Space:
             for life in lives
             if life.formats
         ],
+        unjudged=[],
     )
 
 
@@ -181,13 +240,14 @@ def _ends(few: list[int], many: Any) -> tuple[int, int]:
 # -- what spaces have left ------------------------------------------------------------------------
 
 
-def _carried(store: Store, files: Sequence[DataFile], spaces: pa.Array) -> dict[str, bytes]:
+def _carried(store: Store, files: Sequence[DataFile], spaces: pa.Array) -> dict[str, Carried]:
     wanted = spaces.cast(pa.string())
-    found: dict[str, bytes] = {}
+    found: dict[str, Carried] = {}
     for file in files:
         for rows in read_file(store, file, SPACES.names):
             mine = rows.filter(pc.is_in(rows.column("space"), value_set=wanted))
-            found |= dict(zip(mine.column("space").to_pylist(), mine.column("history").to_pylist(), strict=True))
+            for row in mine.to_pylist():
+                found[row["space"]] = Carried(row["history"], row["audit"])
     return found
 
 

@@ -468,6 +468,21 @@ AUDIT = Table(
     ),
 )
 
+UNJUDGED = Table(
+    "audit_unjudged",
+    Layer.GOLD,
+    "What the audit could not judge, and why.",
+    ("space", "what", "reason"),
+    (
+        _SPACE,
+        Column("what", "string", "frame, change, envelope, refusal, welcome or record"),
+        Column("reason", "string", "why it could not be judged"),
+        Column("count", "bigint", "how many"),
+    ),
+    Layout.CURRENT,
+    time=None,
+)
+
 SPACE_SUMMARY = Table(
     "space_summary",
     Layer.GOLD,
@@ -495,8 +510,12 @@ SPACE_SUMMARY = Table(
         Column("quarantined", "bigint", "frames that do not fit their format"),
         Column("frames_judged", "bigint", "frames that the audit judged"),
         Column("frames_not_judged", "bigint", "frames of streams whose opening was pruned or erased"),
-        Column("refusals_judged", "bigint", "refusals of stream operations that the audit judged"),
-        Column("refusals_not_judged", "bigint", "refusals of stream operations that cannot be judged from the log"),
+        Column("changes_judged", "bigint", "what the audit judged of changes, and of the requests that led to them"),
+        Column("changes_not_judged", "bigint", "what of that cannot be judged from the log"),
+        Column("refusals_judged", "bigint", "refusals that the audit judged"),
+        Column("refusals_not_judged", "bigint", "refusals that cannot be judged from the log"),
+        Column("welcomes_judged", "bigint", "welcomes that the audit compared with the log"),
+        Column("welcomes_not_judged", "bigint", "welcomes of which the journal does not say what was told"),
         Column("findings", "bigint", "findings of the audit"),
         Column("verdict", "string", "sound, or flawed if the audit found anything"),
     ),
@@ -514,30 +533,7 @@ SPACES = Table(
     (
         _SPACE,
         Column("history", "binary", "what :mod:`mewstream.history` carries from batch to batch"),
-    ),
-    Layout.CURRENT,
-    time=None,
-)
-
-AUDIT_FACTS = Table(
-    "state_audit",
-    Layer.STATE,
-    "What the audit knows of each space: the newest fact about each thing that is still of use.",
-    ("space", "topic", "key", "other"),
-    (
-        _SPACE,
-        Column("topic", "string", "what it is about: presence, right, owner, ..."),
-        Column("key", "string", "whom or which stream it is about"),
-        Column("other", "string", "the second part of the key, such as the holder of a right; else empty"),
-        Column("at", "bigint", "offset of the record that said so"),
-        Column("since", "bigint", "offset of the first of those that have held without a break until this one"),
-        Column("seq", "bigint", "its position in the space"),
-        Column("ts", "bigint", "its time, in microseconds"),
-        Column("held", "boolean", "it holds; false if the record ended it"),
-        Column("text", "string", "a name"),
-        Column("number", "bigint", "a number or a time"),
-        Column("bound", "bigint", "a bound"),
-        Column("body", "string", "more, as JSON"),
+        Column("audit", "binary", "what :mod:`mewstream.audit` carries from batch to batch"),
     ),
     Layout.CURRENT,
     time=None,
@@ -582,8 +578,8 @@ REFRESH = Table(
 ALL: tuple[Table, ...] = (
     RECORDS,
     *(ENVELOPES, FRAMES, STREAMS, FORMATS, AUTHORIZATIONS, SESSIONS, REFUSALS, CONTENT, QUARANTINE),
-    *(STREAM_METRICS, SEQUENCE_GAPS, HANDOFFS, AUDIT, SPACE_SUMMARY),
-    *(SPACES, AUDIT_FACTS),
+    *(STREAM_METRICS, SEQUENCE_GAPS, HANDOFFS, AUDIT, UNJUDGED, SPACE_SUMMARY),
+    SPACES,
 )
 
 BY_NAME: dict[str, Table] = {table.name: table for table in (*ALL, COMMITS, REFRESH)}

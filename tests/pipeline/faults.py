@@ -391,8 +391,11 @@ def refused_a_manager(play: Play) -> Expected:
 @fault
 def refused_a_sequence_that_grows(play: Play) -> Expected:
     play.data("ann", "stream-1", "x", sequence=4)
+    excerpt = json.dumps({"stream_id": "stream-1", "sequence": 5})
     message = "payload.sequence is 5, your last on stream-1 was 4: it must grow"
-    return _refused(play, "ann", "stream/data", "sequence_regression", message, details={"last_sequence": 4})
+    return _refused(
+        play, "ann", "stream/data", "sequence_regression", message, details={"last_sequence": 4}, excerpt=excerpt
+    )
 
 
 @fault

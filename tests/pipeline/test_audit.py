@@ -194,7 +194,7 @@ def test_nothing_is_found_in_what_the_core_writes() -> None:
         assert counts["frames_not_judged"] == 0
         assert counts["frames_judged"] >= 10, space
         # The content that a format forbids is not in the log, nor is all of what a limit or a pattern looks at.
-        assert counts["refusals_judged"] > 10 * counts["refusals_not_judged"], (space, counts)
+        assert counts["refusals_judged"] > 8 * counts["refusals_not_judged"], (space, counts)
     pieces = Judge()
     for piece in cut(table, 0.45):
         pieces.batch(piece)

@@ -118,5 +118,8 @@ def test_logs_that_are_wrong(spark: SparkSession, journal_of: Callable[..., Path
     journal = journal_of(*(planted(name)[0] for name in FAULTS), per_batch=2)
     assert bring_up_to_date(spark, journal, tmp_path / "steps", max_records=150).batches >= 4
     assert_as_in_one_batch(
-        spark, journal, tmp_path / "steps", empty={"sequence_gaps", "content", "formats", "quarantine", "audit_unjudged"}
+        spark,
+        journal,
+        tmp_path / "steps",
+        empty={"sequence_gaps", "content", "formats", "quarantine", "audit_unjudged"},
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from mewstream.audit.records import ControlRecord
 from mewstream.history.records import Detail, text_of
+from mewstream.protocol.errors import SequenceRegression
 from mewstream.protocol.times import parse_rfc3339
 
 
@@ -73,16 +74,58 @@ def _names(given: Any) -> list[str] | None:
     return given if isinstance(given, list) and all(isinstance(each, str) for each in given) else None
 
 
-class _Concerned(msgspec.Struct):
+class _Details(msgspec.Struct):
     stream_id: Any = None
+    last_sequence: Any = None
 
 
-_decode_details = msgspec.json.Decoder(_Concerned).decode
+_decode_details = msgspec.json.Decoder(_Details).decode
+
+
+def _details(given: msgspec.Raw) -> _Details:
+    try:
+        return _decode_details(given) if bytes(given) else _Details()
+    except (msgspec.MsgspecError, RecursionError):
+        return _Details()
 
 
 def _stream_in(details: msgspec.Raw) -> str | None:
-    try:
-        found = _decode_details(details).stream_id if bytes(details) else None
-    except (msgspec.MsgspecError, RecursionError):
-        return None
+    found = _details(details).stream_id
     return found if isinstance(found, str) else None
+
+
+class Regression(NamedTuple):
+    """A number was refused because it did not grow."""
+
+    seq: int
+    ts: int
+    sender: str
+    stream_id: str
+    last_sequence: int
+    """What its sender was told."""
+    sequence: int | None
+    """The number, as far as the beginning of the payload that was recorded has it."""
+
+
+def regression(record: ControlRecord, detail: Detail) -> Regression | None:
+    """None where the record is no such refusal, or stands for several."""
+    last = _details(detail.details).last_sequence
+    is_one = detail.code == SequenceRegression.code and detail.count in (None, 1)
+    if not is_one or not isinstance(last, int) or record.stream_id is None:
+        return None
+    return Regression(record.seq, record.ts, detail.sender or "", record.stream_id, last, _number_in(detail.excerpt))
+
+
+class _Numbered(msgspec.Struct):
+    sequence: Any = None
+
+
+_decode_numbered = msgspec.json.Decoder(_Numbered).decode
+
+
+def _number_in(excerpt: str | None) -> int | None:
+    try:
+        found = _decode_numbered(excerpt or "").sequence
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, int) else None

@@ -136,3 +136,23 @@ class Counted:
             return 0
         end = len(seqs) if before is None else int(np.searchsorted(seqs, before))
         return max(0, end - int(np.searchsorted(seqs, after, side="right")))
+
+
+class LastNumbers:
+    """The numbers of each writer of each stream, by their place in the log."""
+
+    def __init__(self, frames: Frames) -> None:
+        mine = frames.taken(np.flatnonzero(frames.numbered))
+        writers = len(frames.senders)
+        self._numbers: dict[Key, tuple[Integers, Integers]] = {}
+        for number, places in grouped(mine.stream * writers + mine.sender):
+            stream, sender = divmod(number, writers)
+            self._numbers[frames.streams[stream], frames.senders[sender]] = mine.seq[places], mine.sequence[places]
+
+    def before(self, writer: Key, seq: int) -> tuple[int, int] | None:
+        """The last frame of a writer with a number before a place: where it is, and the number."""
+        seqs, numbers = self._numbers.get(writer, (None, None))
+        if seqs is None or numbers is None:
+            return None
+        place = int(np.searchsorted(seqs, seq))
+        return (int(seqs[place - 1]), int(numbers[place - 1])) if place else None

@@ -11,7 +11,7 @@ import numpy as np
 from mewstream.audit.records import ControlRecord
 from mewstream.history import facts, frame_rules, handoffs
 from mewstream.history.attendance import Attendance, as_of
-from mewstream.history.flow import OfStream, by_stream, in_lives, placed, under_rights
+from mewstream.history.flow import LastNumbers, OfStream, by_stream, in_lives, placed, under_rights
 from mewstream.history.frame_rules import Finding
 from mewstream.history.gaps import Gaps
 from mewstream.history.records import Detail, Frames, detail_of
@@ -56,6 +56,7 @@ class SpaceHistory:
         self.drops = 0
         self._envelopes: list[dict[str, Any]] = []
         self._refusals: list[dict[str, Any]] = []
+        self._regressions: list[facts.Regression] = []
         self._answered: list[handoffs.Answered] = []
         self._silent: dict[int, int] = {}
         self._now = state.last_ts
@@ -109,6 +110,8 @@ class SpaceHistory:
         row = facts.refusal(record, detail)
         self.refusals += row["count"]
         self._refusals.append(row)
+        if (found := facts.regression(record, detail)) is not None:
+            self._regressions.append(found)
 
     def _opened(self, record: ControlRecord, detail: Detail) -> None:
         self.streams.opens(record, detail)
@@ -147,6 +150,7 @@ class SpaceHistory:
             if told.first is not None:
                 asked.setdefault(told.handoff.stream_id, []).append(told.first[0])
         anew = functools.cache(self._counts_anew)
+        self._judge_regressions(LastNumbers(frames), anew)
         for each in streams:
             lives: list[Stream] = self.streams.lives.get(each.stream_id, [])
             last_ts = {number: life.last_frame_ts for number, life in enumerate(lives)}
@@ -155,6 +159,17 @@ class SpaceHistory:
             self.gaps.add(each, found, lives, self.sessions.counted_anew, anew)
             if each.stream_id in asked:
                 self._silent |= handoffs.silences(each, found, last_ts, asked[each.stream_id])
+
+    def _judge_regressions(self, numbers: LastNumbers, anew: Callable[[str], list[int]]) -> None:
+        """Before the numbers are counted: they are still those of before the batch."""
+        for each in self._regressions:
+            life = next((life for life in self.streams.lives.get(each.stream_id, []) if life.is_alive(each.seq)), None)
+            if life is not None:
+                before = numbers.before((each.stream_id, each.sender), each.seq)
+                known = self.gaps.counting.get(each.stream_id, {}).get(each.sender)
+                if before is None and known is not None:
+                    before = known.seq, known.sequence
+                self.findings += frame_rules.refused_number(each, before, life, anew(each.sender))
 
     def _counts_anew(self, who: str) -> list[int]:
         """Where a session of somebody begins or ends, after which its numbers may be any."""

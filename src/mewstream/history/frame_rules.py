@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mewstream.history.attendance import Attendance, Change, Presence, as_of
+from mewstream.history.facts import Regression
 from mewstream.history.flow import OfStream, grouped, placed
 from mewstream.history.records import Integers
 from mewstream.history.state import Counting, Key, ReaderSet, Right, Stream
@@ -32,6 +33,7 @@ RULES = {
     "frame_paused": "its writer was paused",
     "frame_readers": "it was not addressed to exactly the readers of its stream, or not to as many as were connected",
     "frame_sequence": "the writer's own number in `stream/data` did not grow",
+    "refusal": "a number was refused as not growing, and it did, or the last one of the session was another",
     "frame_clock": "its time is earlier than that of a record before it",
 }
 """By name: what is found."""
@@ -268,6 +270,24 @@ def steps_back(frames: OfStream, who: str, before: Counting | None, anew: Sequen
         if not between:
             reason = f"its sequence is {frames.sequence[place]}, that before it was {previous[place]}: it must grow"
             yield finding(frames, "frame_sequence", place, who, f"a frame was accepted: {reason}", int(places[place]))
+
+
+def refused_number(
+    refused: Regression, before: tuple[int, int] | None, life: Stream, anew: Sequence[int]
+) -> Iterator[Finding]:
+    """``before`` is the place and the number of the last frame of the sender that had one."""
+    place = None if before is None or before[0] < life.ready_seq else before[0]
+    begun = np.searchsorted(np.asarray(anew, dtype=np.int64), [place or 0, refused.seq])
+    last = None if before is None or place is None or begun[0] != begun[1] else before[1]
+    reason = None
+    if last != refused.last_sequence:
+        said = "there was none" if last is None else f"the last was {last}"
+        reason = f"refused because the last number of the session was {refused.last_sequence}, but {said}"
+    elif refused.sequence is not None and refused.sequence > last:
+        reason = f"refused because the number did not grow, but it was {refused.sequence} after {last}"
+    if reason is not None:
+        where = (refused.stream_id, refused.sender, reason, place)
+        yield Finding(refused.seq, refused.ts, "refusal", "flaw", *where)
 
 
 def of_space(offsets: Integers, seqs: Integers, times: Integers, last: int | None) -> Iterator[Finding]:

@@ -87,6 +87,9 @@ class Stream(msgspec.Struct, array_like=True):
     last_number: int = 0
     """The greatest ``stream_seq``."""
 
+    def is_alive(self, seq: int) -> bool:
+        return self.ready_seq < seq and (self.ended_seq is None or seq < self.ended_seq)
+
 
 class ReaderSet(msgspec.Struct, array_like=True):
     """Who may read a stream from the record ``seq`` on; None: everyone."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import itertools
 from collections import Counter
 from collections.abc import Iterable
@@ -212,32 +211,13 @@ def test_every_planted_fault_is_found_at_its_place_whatever_the_batches() -> Non
     assert found == {(name, seq, rule) for name, (_, (seq, rule)) in faults.items()}
     assert all(each["reason"] and each["severity"] in ("breach", "flaw") for each in whole.findings)
 
-    # The same log under many names, cut at another place in each.
-    copies: list[Play] = []
-    places: dict[str, int] = {}
     for name, (play, _) in faults.items():
-        for place in range(1, len(play.records)):
-            copied = copy.copy(play)
-            copied.space = f"{name}@{place}"
-            places[copied.space] = place
-            copies.append(copied)
-    table = rows(*copies)
-    seen: dict[str, int] = {}
-    early = []
-    for space in table["space"].to_pylist():
-        seen[space] = seen.get(space, 0) + 1
-        early.append(seen[space] <= places[space])
-    mask = pa.array(early)
-    pieces = Judge().batch(table.filter(mask))
-    pieces.batch(table.filter(pa.compute.invert(mask)))
-    expected = {
-        (f"{each['space']}@{place}", *list(each.values())[1:])
-        for each in whole.findings
-        for place in range(1, len(faults[each["space"]][0].records))
-    }
-    assert pieces.found() == expected
-    for space, counts in pieces.counts.items():
-        assert counts == whole.counts[space.partition("@")[0]], space
+        table = rows(play)
+        found = {each for each in whole.found() if each[0] == name}
+        for place in range(1, table.num_rows):
+            pieces = Judge().batch(table.slice(0, place)).batch(table.slice(place))
+            assert pieces.found() == found, (name, place)
+            assert pieces.counts[name] == whole.counts[name], (name, place)
 
 
 def test_a_log_without_its_beginning_is_judged_as_far_as_it_goes() -> None:

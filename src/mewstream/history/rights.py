@@ -101,7 +101,7 @@ class Rights:
         now = _each_once(detail.authorized_readers)
         self.readers.setdefault(record.stream_id or "", []).append(ReaderSet(record.seq, detail.authorized_readers))
         told = {"by": detail.by, "reason": detail.reason}
-        for who in before.keys() - now.keys():
+        for who in [each for each in before if each not in now]:
             how = "revoked" if who == detail.participant else "reader_set"
             self._end("read", who, record, how, **told)
         for who in now:

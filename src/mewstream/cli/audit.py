@@ -81,8 +81,8 @@ def _print(verdicts: list[dict[str, Any]], unjudged: list[dict[str, Any]], findi
         ],
     )
     if unjudged:
-        names = ("space", "what", "count", "reason")
-        print_table("Not judged", list(names), [[row[name] for name in names] for row in unjudged])
+        shown = ("space", "what", "count", "reason")
+        print_table("Not judged", list(shown), [[row[name] for name in shown] for row in unjudged])
     if findings:
         names = ("space", "seq", "rule", "stream_id", "participant", "reason")
         columns = ["space", "seq", "rule", "stream", "participant", "what was found"]

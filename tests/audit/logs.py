@@ -60,7 +60,7 @@ class Life(Play):
         ]
         proposal = chance.choice([*self.state.proposals.proposers, "nothing"])
         about = {"correlation_id": [proposal]}
-        match chance.randrange(22):
+        match chance.randrange(26):
             case 0:
                 return self.send(who, kinds.MCP_REQUEST, method=chance.choice(["tools/list", "x/y", "resources/list"]))
             case 1 | 2:
@@ -109,7 +109,14 @@ class Life(Play):
                 shift = chance.randrange(1, 9) * SECOND
                 self.now += shift
                 return self.do(commands.ClockJump(shift, shift, 0), after=0) if self._nothing_due(shift) else []
-            case 20:
+            case 20 | 21:
+                return self.send(who, kinds.REQUEST_WRITE, stream_id=stream, reason=chance.choice([None, "please"]))
+            case 22:
+                return self.send(who, kinds.DENY_WRITE, stream_id=stream, participant_id=other)
+            case 23:
+                replaced = {"replaces": chance.choice(self.people)}
+                return self.send(who, kinds.GRANT_WRITE, stream_id=stream, participant_id=other, **replaced)
+            case 24:
                 return self.send(who, chance.choice(["stream/open", "system/x", "reasoning/start"]))
             case _:
                 return self.send(who, kinds.GRANT_WRITE, stream_id=stream, participant_id=other)

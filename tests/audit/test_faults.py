@@ -35,7 +35,9 @@ from mewstream.protocol.records import (
     StreamStarted,
     Suspended,
     Unpaused,
+    WriteDenied,
     WriteGranted,
+    WriteRequested,
     WriteRevoked,
 )
 from mewstream.protocol.times import SECOND, rfc3339
@@ -267,6 +269,57 @@ def a_standing_grant_that_a_join_does_not_carry_out(play: Play) -> tuple[int, st
     play.open("ann", auto_grant=["bob"])
     play.join("bob")
     return drop(play, WriteGranted), "standing_grants"
+
+
+# -- handing over and asking ----------------------------------------------------------------------
+
+
+@fault()
+def a_replaced_writer_that_keeps_the_right(play: Play) -> tuple[int, str]:
+    grant(play, "bob")
+    grant(play, "cy", replaces="bob")
+    cause = drop(play, WriteRevoked)
+    edit(play, WriteGranted, authorized_writers=["ann", "bob", "cy"])
+    return cause, "grant_write"
+
+
+@fault()
+def another_writer_replaced(play: Play) -> tuple[int, str]:
+    grant(play, "bob")
+    grant(play, "cy", replaces="bob")
+    return edit(play, WriteGranted, replaces="dee"), "grant_write"
+
+
+@fault()
+def a_request_of_a_writer(play: Play) -> tuple[int, str]:
+    seq = accept(play, "ann", kinds.REQUEST_WRITE, stream_id="stream-1")
+    play.plant(WriteRequested, cause_seq=seq, stream_id="stream-1", participant="ann")
+    return seq, "request_write"
+
+
+@fault()
+def a_request_of_another(play: Play) -> tuple[int, str]:
+    play.send("bob", kinds.REQUEST_WRITE, stream_id="stream-1")
+    return edit(play, WriteRequested, participant="cy"), "request_write"
+
+
+@fault()
+def a_request_that_is_not_recorded(play: Play) -> tuple[int, str]:
+    play.send("bob", kinds.REQUEST_WRITE, stream_id="stream-1")
+    return drop(play, WriteRequested), "request_write"
+
+
+@fault()
+def a_request_denied_by_a_stranger(play: Play) -> tuple[int, str]:
+    play.send("bob", kinds.REQUEST_WRITE, stream_id="stream-1")
+    seq = accept(play, "cy", kinds.DENY_WRITE, stream_id="stream-1", participant_id="bob")
+    play.plant(WriteDenied, cause_seq=seq, stream_id="stream-1", participant="bob", by="cy", fold=True)
+    return seq, "deny_write"
+
+
+@fault()
+def a_denial_out_of_nothing(play: Play) -> tuple[int, str]:
+    return play.plant(WriteDenied, stream_id="stream-1", participant="bob", by="ann"), "nowhere"
 
 
 # -- the life of a stream -------------------------------------------------------------------------

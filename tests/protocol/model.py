@@ -1,6 +1,6 @@
 """Who may do what on a stream, said a second time and as plainly as possible.
 
-An independent model of DESIGN.md's decisions 1 to 9, 13, 14, 16, 17, 18 and 22: dicts and sets, no
+An independent model of DESIGN.md's decisions 1 to 9, 13, 14, 16, 17, 18, 22 and 31: dicts and sets, no
 classes of the implementation, no records, no index, no cache. Each method plays one command and
 returns the *facts* that must follow, in order, as tuples; a refusal is one fact. One fact is one
 record, so the model knows every ``seq`` without being told.
@@ -174,6 +174,7 @@ class Model:
             "start_by": None if live or not self.start_timeout else now + self.start_timeout,
             "owner_due": None,
             "sequences": {},
+            "wishes": {},
             "frames": 0,
         }
         self.grants += 1
@@ -223,11 +224,14 @@ class Model:
         *,
         expires_at: int | None,
         max_frames: int | None,
+        replaces: str | None = None,
         flaw: str | None = None,
     ) -> list[Fact]:
         id = self._checked(sender, name, flaw)
         if id not in self.streams:
             return self.refuse(now, sender, id)
+        if replaces is not None and (replaces in (self.streams[id]["owner"], who) or not self._writes(id, replaces)):
+            return self.refuse(now, sender, "invalid_operation")
         stream, conditional = self.streams[id], expires_at is not None or max_frames is not None
         if who == stream["owner"] and conditional:
             return self.refuse(now, sender, "invalid_operation")
@@ -238,9 +242,32 @@ class Model:
         if conditional:
             # What was given under conditions must not come back without them.
             stream["auto"].discard(who)
+        facts: list[Fact] = [("envelope", sender)]
+        if replaces is not None:
+            stream["auto"].discard(replaces)
+            facts.append(self._revoke(id, replaces, None))
         self.grants += 1
         self._set_right(id, who, expires_at, max_frames)
-        return self._written(now, [("envelope", sender), ("granted", id, who, set(stream["writers"]), None)])
+        return self._written(now, [*facts, ("granted", id, who, set(stream["writers"]), None)])
+
+    def ask(self, now: int, sender: str, name: str, reason: str | None, *, flaw: str | None = None) -> list[Fact]:
+        id = self._checked(sender, name, flaw, anyone=True)
+        if id not in self.streams:
+            return self.refuse(now, sender, id)
+        if self._writes(id, sender):
+            return self.refuse(now, sender, "invalid_operation")
+        if not self.present(sender):
+            return self.refuse(now, sender, "participant_not_found")
+        self.streams[id]["wishes"].setdefault(sender, {"ts": max(now, self.ts)})["reason"] = reason
+        return self._written(now, [("envelope", sender), ("asked", id, sender, reason)])
+
+    def deny(self, now: int, sender: str, name: str, who: str, *, flaw: str | None = None) -> list[Fact]:
+        id = self._checked(sender, name, flaw)
+        if id not in self.streams:
+            return self.refuse(now, sender, id)
+        if self.streams[id]["wishes"].pop(who, None) is None:
+            return self.refuse(now, sender, "invalid_operation")
+        return self._written(now, [("envelope", sender), ("denied", id, who)])
 
     def revoke(self, now: int, sender: str, name: str, who: str, *, flaw: str | None = None) -> list[Fact]:
         id = self._checked(sender, name, flaw)
@@ -322,7 +349,10 @@ class Model:
 
     # -- the parts ---------------------------------------------------------------------------------
 
-    def _checked(self, sender: str, name: str, flaw: str | None, *, manager: bool = True) -> str:
+    def _writes(self, id: str, who: str) -> bool:
+        return who in self.streams[id]["writers"]
+
+    def _checked(self, sender: str, name: str, flaw: str | None, *, manager: bool = True, anyone: bool = False) -> str:
         """The stream's id, or the code of the first check that fails: shape, existence, right."""
         if flaw == "shape":
             return "validation_error"
@@ -331,7 +361,7 @@ class Model:
             return "stream_not_found"
         if flaw == "namespace":
             return "validation_error"
-        if sender != self.streams[id]["owner"] and not (manager and "manage" in self.may[sender]):
+        if not anyone and sender != self.streams[id]["owner"] and not (manager and "manage" in self.may[sender]):
             return "unauthorized"
         return id
 
@@ -354,6 +384,7 @@ class Model:
         del self.people[who]
         facts: list[Fact] = [("left", who, reason)]
         for id, stream in self.streams.items():
+            stream["wishes"].pop(who, None)
             if stream["owner"] == who:
                 if stream["on_owner_leave"] != "keep":
                     stream["owner_due"] = now + stream["owner_leave_grace"]
@@ -362,7 +393,8 @@ class Model:
         return self._written(now, facts)
 
     def _set_right(self, id: str, who: str, expires_at: int | None = None, frames_left: int | None = None) -> None:
-        """A right that is given again keeps its place in the order of writers."""
+        """A right that is given again keeps its place in the order of writers. Whoever wished for it has it now."""
+        self.streams[id]["wishes"].pop(who, None)
         right = self.streams[id]["writers"].setdefault(who, {"since": self.grants})
         right.update(expires_at=expires_at, frames_left=frames_left)
 

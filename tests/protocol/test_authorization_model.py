@@ -116,6 +116,10 @@ def fact(record: records.Record) -> Fact:
         case records.ReadGranted() | records.ReadRevoked():
             what = "read-granted" if isinstance(record, records.ReadGranted) else "read-revoked"
             return (what, record.stream_id, record.participant, _maybe_set(record.authorized_readers))
+        case records.WriteRequested():
+            return ("asked", record.stream_id, record.participant, record.reason)
+        case records.WriteDenied():
+            return ("denied", record.stream_id, record.participant)
         case records.Frame():
             return (
                 "frame",
@@ -519,6 +523,7 @@ class SpaceMachine(RuleBasedStateMachine):
         who: str | int,
         lasts: float | None,
         max_frames: int | None,
+        replaces: str | None = None,
     ) -> None:
         id = self.pick(which)
         sender, who = self.actor(id, by, person), self.resolve(who)
@@ -527,8 +532,14 @@ class SpaceMachine(RuleBasedStateMachine):
             "expires_at": None if expires_at is None else rfc3339(expires_at),
             "max_frames": max_frames,
         }
-        payload, flaw = self.name(id, naming, flaw, participant_id=who, conditions=conditions)
-        expected = self.model.grant(self.now, sender, id, who, expires_at=expires_at, max_frames=max_frames, flaw=flaw)
+        payload, flaw = self.name(id, naming, flaw, participant_id=who, conditions=conditions, replaces=replaces)
+        expected = self.model.grant(
+            *(self.now, sender, id, who),
+            expires_at=expires_at,
+            max_frames=max_frames,
+            replaces=replaces,
+            flaw=flaw,
+        )
         self.send(sender, kinds.GRANT_WRITE, payload, expected)
 
     @rule(which=which, who=person)
@@ -539,6 +550,44 @@ class SpaceMachine(RuleBasedStateMachine):
     def lend(self, which: int, who: int, lasts: float | None, max_frames: int) -> None:
         """A right with conditions, to somebody who is here."""
         self.grant(which, "owner", "ann", "flat", None, who, lasts, None if max_frames == 3 else max_frames)
+
+    @rule(
+        which=which,
+        by=by,
+        person=person,
+        who=whom,
+        replaced=st.one_of(st.integers(0, 3), st.integers(0, 3), anyone),
+        max_frames=st.sampled_from((None, None, 2)),
+    )
+    def hand_over(
+        self, which: int, by: str, person: str, who: str | int, replaced: str | int, max_frames: int | None
+    ) -> None:
+        """A grant in the place of a writer; a number is one of those there are."""
+        id = self.pick(which)
+        stream = self.stream(id)
+        if isinstance(replaced, int):
+            writers = list(stream["writers"]) if stream is not None else [NOBODY]
+            replaced = writers[-1 - replaced % len(writers)]
+        self.grant(which, by, person, "flat", None, who, None, max_frames, replaced)
+
+    @rule(which=which, by=by, person=person, naming=naming, flaw=flaw, reason=st.sampled_from((None, "my turn")))
+    def ask(self, which: int, by: str, person: str, naming: str, flaw: str | None, reason: str | None) -> None:
+        flaw = None if flaw == "participant" else flaw
+        id = self.pick(which)
+        sender = self.actor(id, by, person)
+        payload, flaw = self.name(id, naming, flaw, reason=reason)
+        self.send(sender, kinds.REQUEST_WRITE, payload, self.model.ask(self.now, sender, id, reason, flaw=flaw))
+
+    @rule(which=which, by=by, person=person, naming=naming, flaw=flaw, who=whom)
+    def deny(self, which: int, by: str, person: str, naming: str, flaw: str | None, who: str | int) -> None:
+        """Of those who ask, if there are any and a number says which."""
+        id = self.pick(which)
+        stream = self.stream(id)
+        wishes = list(stream["wishes"]) if stream is not None else []
+        who = wishes[who % len(wishes)] if isinstance(who, int) and wishes else self.resolve(who)
+        sender = self.actor(id, by, person)
+        payload, flaw = self.name(id, naming, flaw, participant_id=who)
+        self.send(sender, kinds.DENY_WRITE, payload, self.model.deny(self.now, sender, id, who, flaw=flaw))
 
     @precondition(lambda self: self.lent())
     @rule(which=which, raw=st.booleans(), pause=st.sampled_from((0.0, 0.5, 1.0, 2.0)), sequence=st.integers(0, 6))
@@ -697,6 +746,11 @@ class SpaceMachine(RuleBasedStateMachine):
                 assert conditions.get("frames_left") == right["frames_left"]
                 assert ("expires_at" in conditions) == (right["expires_at"] is not None)
             assert all(model.present(each) for each in writers[1:])
+            assert described.get("write_requests", []) == [
+                {"participant_id": who, "reason": wish["reason"], "ts": rfc3339(wish["ts"])}
+                for who, wish in expected["wishes"].items()
+            ]
+            assert all(model.present(each) and each not in writers for each in expected["wishes"])
 
     @invariant()
     def same_people_and_deadlines(self) -> None:
@@ -727,7 +781,11 @@ class SpaceMachine(RuleBasedStateMachine):
             owned = {id for id, each in self.model.streams.items() if each["owner"] == who}
             rights = self.state.rights.get(who)
             assert set(rights.owns if rights else ()) == owned
-            assert rights is None or rights.owns or rights.writes or rights.reads, "an empty entry is left over"
+            asked = {id for id, each in self.model.streams.items() if who in each["wishes"]}
+            assert set(rights.asks if rights else ()) == asked
+            assert rights is None or rights.owns or rights.writes or rights.reads or rights.asks, (
+                "an entry is left over"
+            )
 
     def teardown(self) -> None:
         assert fold(SPACE, self.log) == self.state
@@ -759,6 +817,7 @@ _payloads = st.fixed_dictionaries(
             st.fixed_dictionaries({}, optional={"stream_id": st.one_of(st.just("stream-1"), _odd), "namespace": _odd}),
         ),
         "participant_id": st.one_of(st.just("ben"), _odd),
+        "replaces": st.one_of(st.just("ben"), _odd),
         "new_owner": st.one_of(st.just("ben"), _odd),
         "retain_write": _odd,
         "reason": _odd,
@@ -799,6 +858,8 @@ _stream_kinds = st.sampled_from(
         kinds.TRANSFER_OWNERSHIP,
         kinds.GRANT_READ,
         kinds.REVOKE_READ,
+        kinds.REQUEST_WRITE,
+        kinds.DENY_WRITE,
     )
 )
 

@@ -128,6 +128,10 @@ def every_kind_of_record() -> Scene:
     on_first = {"stream_id": "pose", "participant_id": "mia"}
     conditions = {"expires_at": rfc3339(now + SECOND), "max_frames": 9}
     scene.send("ann", kinds.GRANT_WRITE, {**on_first, "conditions": conditions})
+    scene.send("ann", kinds.GRANT_WRITE, {**on_first, "replaces": "ben", "conditions": conditions})
+    scene.send("ben", kinds.REQUEST_WRITE, {"stream_id": "pose"})
+    scene.send("ann", kinds.DENY_WRITE, {**on_first, "participant_id": "ben"})
+    scene.send("ann", kinds.GRANT_WRITE, {**on_first, "participant_id": "ben"})
     scene.send("ann", kinds.GRANT_READ, on_first)
     scene.send("ann", kinds.REVOKE_READ, {**on_first, "participant_id": "ben"})
     scene.do(commands.SendFrame("mia", "stream-1", bytes(range(256)), 2))

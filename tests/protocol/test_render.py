@@ -59,6 +59,8 @@ def busy() -> Space:
     space.frame("carol", stream)
     space.send("alice", "stream/revoke-read", {"stream_id": stream, "participant_id": "bob"})
     space.send("alice", "stream/grant-read", {"stream_id": stream, "participant_id": "bob"})
+    space.send("carol", "stream/request-write", {"stream_id": stream, "reason": "once more"})
+    space.send("alice", "stream/deny-write", {"stream_id": stream, "participant_id": "carol", "reason": "later"})
     space.transfer("alice", stream, "bob")
     space.announce("alice")
     space.send("admin", "space/invite", {"participant_id": "eve", "capabilities": ["chat"]})

@@ -458,12 +458,52 @@ def grant_write(case: Case) -> list[Expected]:
     stream = case.managed(case.stream())
     need(not shown or participant != stream.owner, "invalid_operation", "an owner's right has no conditions")
     need(expires_at is None or expires_at > case.ts, "invalid_operation", "it has expired already")
-    is_new = participant not in stream.writers
-    case.room(len(stream.writers) + is_new, "writers_per_stream")
+    replaced = _replaced(case, stream, participant)
+    writers = [each for each in stream.listed() if each != replaced]
+    is_new = participant not in writers
+    case.room(len(writers) + is_new, "writers_per_stream")
     case.present(participant)
     told = {"expires_at": expires_at, "max_frames": most, "conditions": shown or None, "participant": participant}
-    writers = [*stream.listed(), *[participant] * is_new]
-    return case.changes("write-granted", stream, authorized_writers=writers, **told)
+    taken = {"participant": replaced, "replaced_by": participant, "authorized_writers": writers}
+    granted = {"replaces": replaced, "authorized_writers": [*writers, *[participant] * is_new], **told}
+    return [
+        *(case.changes("write-revoked", stream, **taken) if replaced else ()),
+        *case.changes("write-granted", stream, **granted),
+    ]
+
+
+def _replaced(case: Case, stream: Stream, participant: str) -> str | None:
+    """The writer that loses the right at once. To a client of v0.4 alone the field may be its own."""
+    replaced = case.payload.get("replaces")
+    if replaced is None or (not isinstance(replaced, str) and case.sender not in case.space.extended):
+        return None
+    replaced = case.name("replaces")
+    possible = replaced in stream.writers and replaced not in (stream.owner, participant)
+    need(possible, "invalid_operation", f"{replaced} cannot be replaced")
+    return replaced
+
+
+@rule("Asking for the right to write", kinds.REQUEST_WRITE)
+def request_write(case: Case) -> list[Expected]:
+    """A request for the right to write of somebody who may write already, is absent, or may not ask; or an answer that
+    was not asked for."""
+    reason, stream = case.text("reason"), case.stream()
+    need(len(reason.encode("utf-8", "surrogatepass")) <= 1024, "validation_error", "the reason is too long")
+    denied = case.held().denies(case.kind, {**case.payload, "stream_id": stream.id})
+    need(not denied, "capability_violation", "a denial forbids it")
+    need(case.sender not in stream.writers, "invalid_operation", f"{case.sender} may write already")
+    case.room(len(stream.requests | {case.sender: None}), "write_requests_per_stream")
+    case.present(case.sender)
+    asked = {"stream_id": stream.id, "participant": case.sender, "reason": case.payload.get("reason")}
+    return [Expected("write-requested", asked)]
+
+
+@rule("Asking for the right to write", kinds.DENY_WRITE)
+def deny_write(case: Case) -> list[Expected]:
+    """A request for the right to write denied by somebody who may not, or that nobody had made."""
+    participant, _, stream = case.name("participant_id"), case.text("reason"), case.managed(case.stream())
+    need(participant in stream.requests, "invalid_operation", f"{participant} does not ask for it")
+    return case.changes("write-denied", stream, participant=participant)
 
 
 @rule("Rights", kinds.REVOKE_WRITE)

@@ -13,7 +13,7 @@ from mewstream.audit.asked import Case
 from mewstream.audit.happened import Event
 from mewstream.audit.records import ASKED, ControlRecord, Expected, Finding, Refusal, Unjudged, need, rule
 from mewstream.audit.refused import refusal
-from mewstream.audit.state import SECOND, Ledger, Right, Space, Stream
+from mewstream.audit.state import SECOND, Ledger, Right, Space, Stream, Timer
 from mewstream.protocol import kinds
 
 _DEFAULTS = {"auto_grant": [], "formats": [], "owner_connected": True, "resumed": False, "replaced": False}
@@ -37,11 +37,15 @@ _AFTERWARDS: dict[str, tuple[Callable[[Event], list[Expected]], ...]] = {
 _CHANGES = {
     *("stream-opened", "stream-started", "stream-ended", "write-granted", "write-revoked", "ownership-transferred"),
     *("read-granted", "read-revoked", "capabilities-granted", "capabilities-revoked", "invited", "paused", "unpaused"),
-    *("shut-down", "admission-ended"),
+    *("shut-down", "admission-ended", "write-requested", "write-denied"),
 }
 #: They may come while something is overdue: at a start, and while the journal cannot be written.
 _MAY_PRECEDE_WHAT_IS_DUE = ("space-started", "clock-jumped", "left", "suspended")
-_SENDERS = {**dict.fromkeys(("joined", "left", "suspended", "admitted"), "participant"), "stream-opened": "owner"}
+_SENDERS = {
+    **dict.fromkeys(("joined", "left", "suspended", "admitted", "write-requested"), "participant"),
+    "stream-opened": "owner",
+}
+NEVER = 1 << 62
 _BY_GATEWAY = ("space-started", "clock-jumped", "frames-dropped", "admission-ended")
 
 
@@ -111,6 +115,9 @@ class SpaceAuditor:
                 self._dispute(each)
                 self._dispute(Expected(name, fields))
         if meant:
+            for each in space.expected[: space.expected.index(meant[0])]:
+                if each.fields.get("stream_id") == meant[0].fields.get("stream_id"):
+                    self._dispute(each)  # it should have come before
             space.expected.remove(meant[0])
             self._judge(record, meant[0].rule, lambda: self._compare(record, fields, meant[0]))
         else:
@@ -161,12 +168,7 @@ class SpaceAuditor:
             for check in _RULES[name]:
                 self._consequences(record, check, fields)
         elif timer is not None:
-            at = self._space.due.get(timer)
-            due, what = happened.BY_TIME[timer[0]], f"{name}, though nothing was due"
-            if self._judge(
-                record, timer[0], lambda: need(self._space.has(at is not None) and at <= record.ts, "", what)
-            ):
-                self._judge(record, timer[0], lambda: self._compare(record, fields, due(ledger, timer)))
+            self._judge(record, timer[0], lambda: self._in_time(record, fields, timer))
         elif name == "admission-ended" and fields["participant"] in self._space.admitted:
             pass  # it has joined by another way, which is not recorded
         elif name == "write-revoked" and fields.get("reason") == "max_frames":
@@ -176,6 +178,12 @@ class SpaceAuditor:
             self._judge(record, "nowhere", lambda: self._space.has(False) or nowhere(record))
         else:
             raise Unjudged("the record is not known")
+
+    def _in_time(self, record: ControlRecord, fields: dict[str, Any], timer: Timer) -> None:
+        at = self._space.due.get(timer, NEVER)
+        self._space.has(at != NEVER)
+        need(at <= record.ts, "", f"{record.record}, though nothing was due")
+        self._compare(record, fields, happened.BY_TIME[timer[0]](self._ledger, timer))
 
     def _envelope(self, record: ControlRecord, fields: dict[str, Any]) -> None:
         payload = fields["envelope"].get("payload") or {}
@@ -222,7 +230,7 @@ class SpaceAuditor:
         """It is not certain whether what a record says has happened."""
         self._space.doubtful = True
         stream = self._ledger.find(missing.fields.get("stream_id") or "")
-        if stream is not None and missing.record.startswith("write-"):
+        if stream is not None and missing.record in ("write-granted", "write-revoked"):
             stream.disputed[str(missing.fields.get("participant"))] = None
 
     def _compare(self, record: ControlRecord, fields: dict[str, Any], expected: Expected) -> None:
@@ -282,7 +290,7 @@ def form(record: ControlRecord, fields: dict[str, Any]) -> None:
     sender = fields.get(_SENDERS.get(record.record, "by" if "by" in fields else "sender"))
     sender = kinds.GATEWAY if record.record in _BY_GATEWAY else sender
     named = fields.get("new_owner", fields.get("participant"))
-    named = None if record.record in ("joined", "left", "suspended") else named
+    named = None if record.record in ("joined", "left", "suspended", "write-requested") else named
     said = (record.seq, record.ts, record.sender, record.participant, record.stream_id, record.outcome)
     told = (fields["seq"], fields["ts"], sender, named, fields.get("stream_id"), fields.get("code", "accepted"))
     told = (*told[:5], told[5] if record.record == "refused" else "accepted")
@@ -320,7 +328,7 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
                 if timer[0] not in ("expiry", "pause_end", "admission") and at > record.ts - f.get("shift", 0):
                     ledger.set_timer(timer, at + f.get("shift", 0))
         case "joined":
-            ledger.enter(who)
+            ledger.enter(who, extended=f.get("extensions") is not None)
         case "left":
             ledger.leave(who, record.ts)
         case "suspended" if who in space.people or not space.whole:
@@ -388,6 +396,10 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
             if f.get("request_id") is not None:
                 ledger.end_standing(stream, who)
             ledger.settle(stream, f["authorized_writers"], record.seq)
+        case "write-requested" if stream is not None:
+            ledger.ask(stream, who)
+        case "write-denied" if stream is not None:
+            ledger.answer(stream, who)
         case "ownership-transferred" if stream is not None:
             ledger.change(stream, owner=f["new_owner"])
             ledger.give(stream, f["new_owner"], Right(record.seq))

@@ -33,6 +33,7 @@ _DOCUMENTED: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("participants_per_space", "streams_per_space", "writers_per_stream"), 10_000),
         **dict.fromkeys(("readers_per_stream", "invitations", "proposals_per_space"), 10_000),
         "admissions": 20_000,
+        "write_requests_per_stream": 64,
         "streams_per_participant": 256,
         "auto_grants_per_stream": 128,
         "capability_grants": 1024,
@@ -70,13 +71,15 @@ class Stream(msgspec.Struct, array_like=True):
     disputed: dict[str, None] = {}
     formats: list[str] = []
     enforced: bool = False
+    requests: dict[str, None] = {}
 
     def listed(self) -> list[str]:
         return [self.owner, *(each for each in self.writers if each != self.owner)]
 
 
 class Space(msgspec.Struct, array_like=True):
-    """What is carried from batch to batch. ``whole``: the log was seen from its beginning, so that what is not known
+    """What is carried from batch to batch. ``people``: whether each is connected; ``extended``: whose clients know more
+    than v0.4. ``whole``: the log was seen from its beginning, so that what is not known
     does not exist. ``passed``: timers that were due when something else was decided.
     ``excused``: records that were not right, or not judged, so that what follows from them is not judged either.
     ``doubtful``: since the last welcome that was right there was a finding."""
@@ -94,6 +97,7 @@ class Space(msgspec.Struct, array_like=True):
     grants: dict[str, dict[str, list[Any]]] = {}
     granters: dict[str, str] = {}
     people: dict[str, bool] = {}
+    extended: dict[str, None] = {}
     gone: dict[str, None] = {}
     paused: dict[str, tuple[int | None, str | None]] = {}
     shut_down: dict[str, None] = {}
@@ -150,6 +154,7 @@ class Ledger:
         self.writes: Index = {}
         self.reads: Index = {}
         self.standing: Index = {}
+        self.asks: Index = {}
         self.named: Index = {}
         self.proposed: Index = {}
         self.aliases: dict[str, str] = {}
@@ -158,7 +163,11 @@ class Ledger:
         heapq.heapify(self._heap)
         for stream in space.streams.values():
             self._index(stream)
-            for index, some in ((self.writes, stream.writers), (self.reads, stream.readers or {})):
+            for index, some in (
+                (self.writes, stream.writers),
+                (self.reads, stream.readers or {}),
+                (self.asks, stream.requests),
+            ):
                 for each in some:
                     _add(index, each, stream.id)
         for id, proposer in space.proposals.items():
@@ -203,10 +212,14 @@ class Ledger:
 
     # -- participants and proposals ------------------------------------------------------------
 
-    def enter(self, participant: str) -> None:
+    def enter(self, participant: str, *, extended: bool) -> None:
         if participant not in self.space.people:
             self._tell(1, "participant", participant)
         self.space.people[participant] = True
+        if extended:
+            self.space.extended[participant] = None
+        else:
+            self.space.extended.pop(participant, None)
         for some in (self.space.gone, self.space.shut_down, self.space.to_suspend):
             some.pop(participant, None)
         self.set_timer(("rejoin", participant, ""), None)
@@ -218,6 +231,8 @@ class Ledger:
             self._tell(-1, "participant", participant)
         if not self.space.whole:
             self.space.gone[participant] = None
+        for stream in self.asks.pop(participant, ()):
+            self.space.streams[stream].requests.pop(participant, None)
         self.space.to_suspend.pop(participant, None)
         self.set_timer(("rejoin", participant, ""), None)
         for stream in self.owns.get(participant, ()):
@@ -267,7 +282,7 @@ class Ledger:
             self.take(stream, writer)
         self.set_readers(stream, None)
         _drop(self.owns, stream.owner, stream.id)
-        for index, some in ((self.standing, stream.auto), (self.named, stream.names)):
+        for index, some in ((self.standing, stream.auto), (self.named, stream.names), (self.asks, stream.requests)):
             for each in some:
                 _drop(index, each, stream.id)
         if stream.alias is not None:
@@ -288,6 +303,7 @@ class Ledger:
             right.since = held.since
             self._tell(-1, "writer", stream.id, writer, held.conditions)
         stream.writers[writer] = right
+        self.answer(stream, writer)
         _add(self.writes, writer, stream.id)
         self._tell(1, "writer", stream.id, writer, right.conditions)
         self.set_timer(("expiry", stream.id, writer), right.expires_at)
@@ -297,6 +313,14 @@ class Ledger:
             self._tell(-1, "writer", stream.id, writer, held.conditions)
             _drop(self.writes, writer, stream.id)
             self.set_timer(("expiry", stream.id, writer), None)
+
+    def ask(self, stream: Stream, participant: str) -> None:
+        stream.requests[participant] = None
+        _add(self.asks, participant, stream.id)
+
+    def answer(self, stream: Stream, participant: str) -> None:
+        stream.requests.pop(participant, None)
+        _drop(self.asks, participant, stream.id)
 
     def end_standing(self, stream: Stream, participant: str) -> None:
         if participant in stream.auto:

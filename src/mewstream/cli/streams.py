@@ -72,6 +72,9 @@ def _names(ids: Any, *, none: str = "") -> str:
 @reason_option
 @click.option("--expires-in", metavar="TIME", callback=time_span(), help="When the right ends: 30 (seconds), 15m, 7d.")
 @click.option("--max-frames", type=click.IntRange(1), help="The number of frames after which the right ends.")
+@click.option(
+    "--replaces", metavar="WRITER", help="Who loses the right at the same moment, so that nobody writes beside."
+)
 @click.option("--read", is_flag=True, help="Grant the right to read instead, for a stream with a set of readers.")
 @json_option
 @participant_options
@@ -83,6 +86,7 @@ def grant(
     reason: str | None,
     expires_in: float | None,
     max_frames: int | None,
+    replaces: str | None,
     read: bool,
     as_json: bool,
 ) -> None:
@@ -92,6 +96,7 @@ def grant(
     Examples:
       mewstream grant --as server stream-1 player1 --reason 'took the wheel'
       mewstream grant --as server movement player1 --expires-in 5m --max-frames 1000
+      mewstream grant --as server movement ai --replaces player1
       mewstream grant --as server stream-1 viewer --read
     """
     conditions: dict[str, Any] = {}
@@ -99,8 +104,8 @@ def grant(
         conditions["expires_at"] = rfc3339(time.time_ns() // 1000 + int(expires_in * SECOND))
     if max_frames is not None:
         conditions["max_frames"] = max_frames
-    if read and conditions:
-        raise click.UsageError("--expires-in and --max-frames are for the right to write, not for --read")
+    if read and (conditions or replaces):
+        raise click.UsageError("--expires-in, --max-frames and --replaces are for the right to write, not for --read")
     kind = kinds.GRANT_READ if read else kinds.GRANT_WRITE
     _change(
         identity,
@@ -110,6 +115,7 @@ def grant(
         participant_id=participant_id,
         reason=reason,
         conditions=conditions or None,
+        replaces=replaces,
     )
 
 

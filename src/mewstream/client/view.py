@@ -209,6 +209,8 @@ class View:
                 if not is_replay:
                     self.participants._by_id.pop(id, None)
                     self._set_owner_connected(id, False)
+                    for stream in self.streams.values():
+                        stream._answered(id)
                 return events.Left(id, message=message)
             case "invited":
                 return events.Invited(id, untrusted.text(message.payload.get("by")) or "", message=message)
@@ -273,11 +275,14 @@ class View:
                     conditions[participant] = given
                 changes["conditions"] = conditions
             stream._update(**changes)
+            if message.kind in (kinds.WRITE_GRANTED, kinds.WRITE_DENIED):
+                stream._answered(participant)
         by, reason = untrusted.text(payload.get("by")), untrusted.text(payload.get("reason"))
         if message.kind == kinds.WRITE_GRANTED:
             return events.WriteGranted(id, participant, by, reason, given, message=message)
         kind = {
             kinds.WRITE_REVOKED: events.WriteRevoked,
+            kinds.WRITE_DENIED: events.WriteDenied,
             kinds.READ_GRANTED: events.ReadGranted,
             kinds.READ_REVOKED: events.ReadRevoked,
         }[message.kind]
@@ -294,9 +299,17 @@ class View:
             if "authorized_writers" in payload:
                 changes["authorized_writers"] = payload["authorized_writers"]
             stream._update(**changes)
+            stream._answered(new_owner)
         previous_owner = untrusted.text(payload.get("previous_owner")) or ""
         by, reason = untrusted.text(payload.get("by")), untrusted.text(payload.get("reason"))
         return events.OwnershipTransferred(id, previous_owner, new_owner, by, reason, message=message)
+
+    def _asked_to_write(self, message: Message, is_replay: bool) -> events.Event:
+        id, reason = message.stream_id, untrusted.text(message.payload.get("reason"))
+        stream = self.streams.get(id)
+        if stream is not None and not is_replay:
+            stream._asked(message.sender, reason, message.ts)
+        return events.WriteRequested(id, message.sender, reason, message=message)
 
     def _error(self, message: Message, is_replay: bool) -> events.Event:
         return events.Refused(refusal(message.payload), message=message)
@@ -339,7 +352,7 @@ _ENDINGS = {kinds.STREAM_CLOSE: "closed", kinds.STREAM_COMPLETE: "completed", ki
 #: Kinds that count from any sender: the gateway relays them only from those who may send them.
 _FROM_ANYONE = frozenset(
     {
-        *(kinds.STREAM_START, kinds.STREAM_CLOSE, kinds.STREAM_COMPLETE, kinds.STREAM_ERROR),
+        *(kinds.REQUEST_WRITE, kinds.STREAM_START, kinds.STREAM_CLOSE, kinds.STREAM_COMPLETE, kinds.STREAM_ERROR),
         *(kinds.CHAT, kinds.MCP_REQUEST, kinds.MCP_PROPOSAL, kinds.MCP_WITHDRAW, kinds.MCP_REJECT),
         *(kinds.STATUS, *kinds.INSTRUCTIONS),
     }
@@ -355,6 +368,8 @@ _HANDLERS: dict[str, Callable[[View, Message, bool], events.Event | None]] = {
     kinds.STREAM_ERROR: View._closed,
     kinds.WRITE_GRANTED: View._right,
     kinds.WRITE_REVOKED: View._right,
+    kinds.WRITE_DENIED: View._right,
+    kinds.REQUEST_WRITE: View._asked_to_write,
     kinds.READ_GRANTED: View._right,
     kinds.READ_REVOKED: View._right,
     kinds.OWNERSHIP_TRANSFERRED: View._transferred,

@@ -31,6 +31,7 @@ from mewstream.protocol.records import (
     Record,
     Refused,
     StreamOpened,
+    WriteDenied,
     WriteGranted,
     WriteRevoked,
 )
@@ -215,6 +216,7 @@ def _answer(space: Space, decision: Decision) -> Response:
 _OUTCOMES: dict[type[Record], tuple[str, tuple[str, ...]]] = {
     WriteGranted: ("granted", ("authorized_writers",)),
     WriteRevoked: ("revoked", ("authorized_writers",)),
+    WriteDenied: ("denied", ()),
     ReadGranted: ("granted", ("authorized_readers",)),
     ReadRevoked: ("revoked", ("authorized_readers",)),
     OwnershipTransferred: ("transferred", ("previous_owner", "new_owner", "authorized_writers")),
@@ -233,6 +235,8 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
                 return {"id": id, "status": "stream_opened", "stream_id": stream_id, "timestamp": rfc3339(ts)}
             case Invited():
                 return {"id": record.request_id, **space.invitations.answer(record)}
+        if isinstance(record, WriteRevoked) and record.replaced_by is not None:
+            continue  # the grant that follows is what was asked for
         if type(record) in _OUTCOMES:
             status, shown = _OUTCOMES[type(record)]
             fields = msgspec.structs.asdict(record)

@@ -22,10 +22,13 @@ READERS_BY_REFERENCE = "readers-by-reference"
 ADMISSIONS = "admissions"
 """There may be records of what signed tokens give (``admitted``, ``admission-ended``)."""
 
+WRITE_REQUESTS = "write-requests"
+"""Participants ask for the right to write (``write-requested``, ``write-denied``), and a grant may replace a writer."""
+
 WELCOME_DIGEST = "welcome-digest"
 """The record of a join has a digest of what its participant was told."""
 
-FEATURES = (ADMISSIONS, READERS_BY_REFERENCE, WELCOME_DIGEST)
+FEATURES = (ADMISSIONS, READERS_BY_REFERENCE, WELCOME_DIGEST, WRITE_REQUESTS)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

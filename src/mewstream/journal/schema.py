@@ -113,6 +113,8 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
     records.StreamEnded: lambda r: Described(_ENDINGS.get(r.how), r.by, None, r.stream_id),
     records.WriteGranted: lambda r: Described(kinds.WRITE_GRANTED, r.by, r.participant, r.stream_id),
     records.WriteRevoked: lambda r: Described(kinds.WRITE_REVOKED, r.by, r.participant, r.stream_id),
+    records.WriteRequested: lambda r: Described(kinds.REQUEST_WRITE, r.participant, None, r.stream_id),
+    records.WriteDenied: lambda r: Described(kinds.WRITE_DENIED, r.by, r.participant, r.stream_id),
     records.OwnershipTransferred: lambda r: Described(kinds.OWNERSHIP_TRANSFERRED, r.by, r.new_owner, r.stream_id),
     records.ReadGranted: lambda r: Described(kinds.READ_GRANTED, r.by, r.participant, r.stream_id),
     records.ReadRevoked: lambda r: Described(kinds.READ_REVOKED, r.by, r.participant, r.stream_id),

@@ -61,6 +61,7 @@ from mewstream.protocol.right_rules import (
 from mewstream.protocol.state import Answer, SpaceState
 from mewstream.protocol.stream_rules import STREAM_RULES, capability_violation, require_capability
 from mewstream.protocol.times import SECOND
+from mewstream.protocol.write_request_rules import WRITE_REQUEST_RULES
 
 MAX_PAUSE_SECONDS = 7 * 86_400
 #: Bytes of a payload above which rights are checked before it is decoded. A smaller one takes no time to decode, so
@@ -521,7 +522,10 @@ def _require_held(state: SpaceState, sender: str, patterns: Sequence[dict[str, A
 
 
 #: Kinds that take a right on the stream, and not a capability.
-_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys()) - {kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE}
+_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys() | WRITE_REQUEST_RULES.keys()) - {
+    kinds.STREAM_REQUEST,
+    kinds.STREAM_ANNOUNCE,
+}
 
 _RULES = {
     kinds.CAPABILITY_GRANT: _capability_grant,
@@ -535,6 +539,7 @@ _RULES = {
     **PROPOSAL_RULES,
     **STREAM_RULES,
     **RIGHT_RULES,
+    **WRITE_REQUEST_RULES,
 }
 
 #: Kinds that the gateway acts on, whose payloads must be small. Opening a stream has a limit of its own.

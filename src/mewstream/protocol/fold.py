@@ -36,10 +36,22 @@ from mewstream.protocol.records import (
     StreamStarted,
     Suspended,
     Unpaused,
+    WriteDenied,
     WriteGranted,
+    WriteRequested,
     WriteRevoked,
 )
-from mewstream.protocol.state import Admission, Answer, Participant, Pause, Rights, SpaceState, Stream, WriteRight
+from mewstream.protocol.state import (
+    Admission,
+    Answer,
+    Participant,
+    Pause,
+    Rights,
+    SpaceState,
+    Stream,
+    WriteRequest,
+    WriteRight,
+)
 from mewstream.protocol.times import SECOND
 
 #: Participants whose answers are remembered. The one that has been silent for longest is forgotten first.
@@ -194,6 +206,10 @@ def _left(state: SpaceState, record: Left) -> None:
     state.welcome_digest.remove("participant", record.participant)
     state.descriptions.forget(record.participant)
     state.timers.pop(("rejoin", record.participant, ""), None)
+    for stream_id in _asked(state, record.participant):
+        stream = state.streams[stream_id]
+        _drop_request(state, stream, record.participant)
+        stream.last_seq = record.seq
     for stream_id in _owned(state, record.participant):
         stream = state.streams[stream_id]
         if stream.policy.on_owner_leave != "keep":
@@ -355,6 +371,8 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
         state.timers.pop(("expire", stream.id, writer), None)
     for reader in stream.readers or ():
         _drop_right(state, reader, "reads", stream.id)
+    for participant in stream.write_requests:
+        _drop_right(state, participant, "asks", stream.id)
     state.timers.pop(("start", stream.id, ""), None)
     state.timers.pop(("owner", stream.id, ""), None)
 
@@ -423,6 +441,26 @@ def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> No
     _right_changed(state, stream, record)
 
 
+def _write_requested(state: SpaceState, record: WriteRequested) -> None:
+    stream = state.streams[record.stream_id]
+    request = stream.write_requests.setdefault(record.participant, WriteRequest(record.ts))
+    request.reason = record.reason
+    stream.last_seq = record.seq
+    _add_right(state, record.participant, "asks", stream.id)
+
+
+def _write_denied(state: SpaceState, record: WriteDenied) -> None:
+    stream = state.streams[record.stream_id]
+    _drop_request(state, stream, record.participant)
+    stream.last_seq = record.seq
+    _answered_by(state, record.by, record.request_id, record)
+
+
+def _drop_request(state: SpaceState, stream: Stream, participant: str) -> None:
+    if stream.write_requests.pop(participant, None) is not None:
+        _drop_right(state, participant, "asks", stream.id)
+
+
 def _right_changed(
     state: SpaceState,
     stream: Stream,
@@ -439,6 +477,7 @@ def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRigh
         state.welcome_digest.remove("writer", stream.id, writer, held.conditions)
     state.welcome_digest.add("writer", stream.id, writer, right.conditions)
     stream.writers[writer] = right
+    _drop_request(state, stream, writer)
     _add_right(state, writer, "writes", stream.id)
     timer = ("expire", stream.id, writer)
     if right.expires_at is None:
@@ -455,13 +494,18 @@ def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
         _drop_right(state, writer, "writes", stream.id)
 
 
+def _asked(state: SpaceState, participant: str) -> list[str]:
+    rights = state.rights.get(participant)
+    return list(rights.asks) if rights is not None else []
+
+
 def _owned(state: SpaceState, participant: str) -> Iterable[str]:
     rights = state.rights.get(participant)
     return rights.owns if rights is not None else ()
 
 
 def _add_right(state: SpaceState, participant: str, which: str, stream_id: str) -> None:
-    """``which`` is ``owns``, ``writes`` or ``reads``."""
+    """``which`` is ``owns``, ``writes``, ``reads`` or ``asks``."""
     getattr(state.rights.setdefault(participant, Rights()), which)[stream_id] = None
     state.descriptions.forget(participant)
 
@@ -471,7 +515,7 @@ def _drop_right(state: SpaceState, participant: str, which: str, stream_id: str)
     if rights is not None:
         getattr(rights, which).pop(stream_id, None)
         state.descriptions.forget(participant)
-        if not (rights.owns or rights.writes or rights.reads):
+        if not (rights.owns or rights.writes or rights.reads or rights.asks):
             del state.rights[participant]
 
 
@@ -499,6 +543,8 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     WriteGranted: _write_granted,
     WriteRevoked: _write_revoked,
     OwnershipTransferred: _ownership_transferred,
+    WriteRequested: _write_requested,
+    WriteDenied: _write_denied,
     ReadGranted: _readers_changed,
     ReadRevoked: _readers_changed,
 }

@@ -59,8 +59,11 @@ REVOKE_WRITE = "stream/revoke-write"
 TRANSFER_OWNERSHIP = "stream/transfer-ownership"
 GRANT_READ = "stream/grant-read"
 REVOKE_READ = "stream/revoke-read"
+REQUEST_WRITE = "stream/request-write"
+DENY_WRITE = "stream/deny-write"
 WRITE_GRANTED = "stream/write-granted"
 WRITE_REVOKED = "stream/write-revoked"
+WRITE_DENIED = "stream/write-denied"
 OWNERSHIP_TRANSFERRED = "stream/ownership-transferred"
 READ_GRANTED = "stream/read-granted"
 READ_REVOKED = "stream/read-revoked"
@@ -85,6 +88,7 @@ RESERVED = frozenset(
         STREAM_READY,
         WRITE_GRANTED,
         WRITE_REVOKED,
+        WRITE_DENIED,
         READ_GRANTED,
         READ_REVOKED,
         OWNERSHIP_TRANSFERRED,

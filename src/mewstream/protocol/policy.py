@@ -30,6 +30,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     streams_per_participant: int = 256
     writers_per_stream: int = 10_000
     readers_per_stream: int = 10_000
+    write_requests_per_stream: int = 64
+    """Participants that ask for the right to write and have no answer yet. Every later joiner is told of them."""
     stream_metadata_bytes: int = 64 << 10
     """The payload of a request or announcement: every later joiner gets it again."""
     stream_metadata_values: int = 4_096

@@ -236,12 +236,35 @@ class WriteGranted(Record, tag="write-granted"):
     expires_at: int | None = None
     max_frames: int | None = None
     request_id: str | None = None
+    replaces: str | None = None
+    """The writer in whose place it was granted, whose right the record before took away."""
 
 
 class WriteRevoked(Record, tag="write-revoked"):
     stream_id: str
     participant: str
     authorized_writers: list[str]
+    by: str
+    reason: str | None = None
+    request_id: str | None = None
+    replaced_by: str | None = None
+    """Who got the right in its place, by the record that follows."""
+
+
+class WriteRequested(Record, tag="write-requested"):
+    """A participant asks for the right to write. Its envelope (``cause_seq``) has told everyone. The request is pending
+    until it is answered by a grant or a denial, or until the participant leaves."""
+
+    stream_id: str
+    participant: str
+    reason: str | None = None
+
+
+class WriteDenied(Record, tag="write-denied"):
+    """A pending request to write was answered with no."""
+
+    stream_id: str
+    participant: str
     by: str
     reason: str | None = None
     request_id: str | None = None

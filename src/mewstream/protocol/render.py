@@ -27,6 +27,7 @@ from mewstream.protocol.records import (
     StreamEnded,
     StreamOpened,
     Unpaused,
+    WriteDenied,
     WriteGranted,
     WriteRevoked,
 )
@@ -233,7 +234,22 @@ def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted
         payload["authorized_readers"] = record.authorized_readers
     if isinstance(record, WriteGranted) and record.conditions is not None:
         payload["conditions"] = record.conditions
+    if isinstance(record, WriteGranted) and record.replaces is not None:
+        payload["replaces"] = record.replaces
+    if isinstance(record, WriteRevoked) and record.replaced_by is not None:
+        payload["replaced_by"] = record.replaced_by
     return Message(EMITS[_RIGHT_EVENTS[type(record)]], payload, correlation_id=record.request_id)
+
+
+def _write_denied(space: str, record: WriteDenied) -> Message:
+    payload = {
+        "stream_id": record.stream_id,
+        "participant_id": record.participant,
+        "reason": record.reason,
+        "by": record.by,
+        "stream": stream_names(space, record.stream_id),
+    }
+    return Message(EMITS[kinds.DENY_WRITE], payload, correlation_id=record.request_id)
 
 
 _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
@@ -246,5 +262,6 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     StreamOpened: _stream_opened,
     StreamEnded: _stream_ended,
     OwnershipTransferred: _ownership_transferred,
+    WriteDenied: _write_denied,
     **dict.fromkeys(_RIGHT_EVENTS, _right_changed),
 }

@@ -70,6 +70,13 @@ class WriteRight(msgspec.Struct):
     conditions: dict[str, Any] | None = None
 
 
+class WriteRequest(msgspec.Struct):
+    """What a participant that wants to write has said. ``ts`` is when it asked first."""
+
+    ts: int
+    reason: str | None = None
+
+
 class Stream(msgspec.Struct):
     id: str
     owner: str
@@ -97,6 +104,8 @@ class Stream(msgspec.Struct):
     readers_seq: int | None = None
     """The record that made the reader set. None if there is no set, and for a set from a snapshot of version 1 of the
     journal, which did not say."""
+    write_requests: dict[str, WriteRequest] = {}
+    """Those who have asked for the right to write and have no answer yet, in the order in which they asked."""
 
     def authorized_writers(self) -> list[str]:
         """The owner first, then the others in the order they were granted."""
@@ -158,6 +167,7 @@ class Stream(msgspec.Struct):
             ("authorized_readers", None if self.readers is None else list(self.readers)),
             ("formats", self.formats or None),
             ("conditions", conditions or None),
+            ("write_requests", self._described_requests() or None),
         ):
             if value is None:
                 described.pop(key, None)
@@ -165,13 +175,20 @@ class Stream(msgspec.Struct):
                 described[key] = value
         return described
 
+    def _described_requests(self) -> list[dict[str, Any]]:
+        return [
+            {"participant_id": participant, "reason": request.reason, "ts": rfc3339(request.ts)}
+            for participant, request in self.write_requests.items()
+        ]
+
 
 class Rights(msgspec.Struct):
-    """The rights of one participant, as ordered sets of stream ids."""
+    """The rights of one participant, and those it asks for, as ordered sets of stream ids."""
 
     owns: dict[str, None] = {}
     writes: dict[str, None] = {}
     reads: dict[str, None] = {}
+    asks: dict[str, None] = {}
 
 
 class Answer(msgspec.Struct):
@@ -296,6 +313,11 @@ class SpaceState:
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)
         return present is not None and present.connected
+
+    def knows_v04_alone(self, participant: str) -> bool:
+        """Whether its client sent no extensions, so that a field of ours that it uses otherwise is metadata to it."""
+        present = self.participants.get(participant)
+        return present is None or present.extensions is None
 
     # -- streams ------------------------------------------------------------------------------
 

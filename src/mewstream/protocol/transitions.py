@@ -28,6 +28,7 @@ class Who(StrEnum):
     OWNER = "the owner"
     OWNER_OR_MANAGER = "the owner, or a holder of space/manage-streams"
     WRITER = "an authorized writer"
+    ANYONE = "anyone who is present and may not write yet"
     GATEWAY = "the gateway"
 
 
@@ -71,9 +72,11 @@ def _rows() -> list[Transition]:
                 (kinds.TRANSFER_OWNERSHIP, kinds.OWNERSHIP_TRANSFERRED),
                 (kinds.GRANT_READ, kinds.READ_GRANTED),
                 (kinds.REVOKE_READ, kinds.READ_REVOKED),
+                (kinds.DENY_WRITE, kinds.WRITE_DENIED),
             )
         ]
         rows += [
+            Transition(state, kinds.REQUEST_WRITE, Who.ANYONE, state, kinds.REQUEST_WRITE, "capability_violation"),
             Transition(state, kinds.STREAM_ERROR, Who.OWNER, _ENDED, kinds.STREAM_ERROR, "unauthorized"),
             Transition(state, kinds.STREAM_CLOSE, Who.OWNER_OR_MANAGER, _ENDED, kinds.STREAM_CLOSE, "unauthorized"),
             Transition(state, GRANT_SPENT, Who.GATEWAY, state, kinds.WRITE_REVOKED, ""),

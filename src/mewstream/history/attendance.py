@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mewstream.audit.records import ControlRecord
-from mewstream.history.records import Detail, Integers
+from mewstream.history.records import Detail, Integers, text_of
 
 
 class Presence(IntEnum):
@@ -19,6 +19,8 @@ class Presence(IntEnum):
     GONE = 0
     SUSPENDED = 1
     HERE = 2
+    CHOOSING = 3
+    """Here, and interested in some streams only. Which, the records do not say for each stream."""
 
 
 Change = tuple[int, int]
@@ -52,15 +54,20 @@ class Attendance:
         self.default = Presence.GONE if is_whole else Presence.UNKNOWN
         self.people: dict[str, list[Change]] = {who: [(seq, state)] for who, (seq, state) in people.items()}
         self.pauses: dict[str, list[Change]] = {who: [(seq, until)] for who, (seq, until) in pauses.items()}
-        self._connected = sum(state == Presence.HERE for _, state in people.values())
-        self.counts: list[Change] = [(_NEVER, self._connected)]
+        self._least = sum(state == Presence.HERE for _, state in people.values())
+        self._most = sum(state >= Presence.HERE for _, state in people.values())
+        self.least: list[Change] = [(_NEVER, self._least)]
+        """How many are connected and want everything."""
+        self.most: list[Change] = [(_NEVER, self._most)]
         """How many are connected."""
 
     def see(self, record: ControlRecord, detail: Detail) -> None:
         who = detail.participant or ""
         match record.record:
             case "joined":
-                self._is(who, record.seq, Presence.HERE)
+                self._is(who, record.seq, Presence.CHOOSING if text_of(detail.interest) else Presence.HERE)
+            case "subscribed" | "unsubscribed":
+                self._is(who, record.seq, Presence.CHOOSING)
             case "left":
                 self._is(who, record.seq, Presence.GONE)
             case "suspended":
@@ -74,8 +81,10 @@ class Attendance:
         changes = self.people.setdefault(who, [])
         before = changes[-1][1] if changes else self.default
         changes.append((seq, state))
-        self._connected += (state == Presence.HERE) - (before == Presence.HERE)
-        self.counts.append((seq, self._connected))
+        self._least += (state == Presence.HERE) - (before == Presence.HERE)
+        self._most += (state >= Presence.HERE) - (before >= Presence.HERE)
+        self.least.append((seq, self._least))
+        self.most.append((seq, self._most))
 
     def presence(self, who: str, seqs: Integers) -> As:
         return as_of(self.people.get(who, []), seqs, self.default)
@@ -85,14 +94,16 @@ class Attendance:
         until = as_of(self.pauses.get(who, []), seqs, _NEVER)
         return now < until.value, until.since
 
-    def connected(self, readers: tuple[str, ...] | None, seqs: Integers) -> Integers:
-        """How many of these were connected; None: of all."""
+    def reached(self, readers: tuple[str, ...] | None, seqs: Integers) -> tuple[Integers, Integers]:
+        """The least and the most of these that a frame was addressed to; None: of all."""
         if readers is None:
-            return as_of(self.counts, seqs, 0).value
-        total = np.zeros(len(seqs), np.int64)
+            return as_of(self.least, seqs, 0).value, as_of(self.most, seqs, 0).value
+        least, most = np.zeros(len(seqs), np.int64), np.zeros(len(seqs), np.int64)
         for who in readers:
-            total += self.presence(who, seqs).value == Presence.HERE
-        return total
+            presence = self.presence(who, seqs).value
+            least += presence == Presence.HERE
+            most += presence >= Presence.HERE
+        return least, most
 
     def leaves(self, who: str) -> list[int]:
         return [seq for seq, state in self.people.get(who, ()) if state == Presence.GONE]

@@ -64,6 +64,8 @@ class SpaceHistory:
             "joined": self._joined,
             "left": self._left,
             "suspended": self._suspended,
+            "subscribed": self._attendance.see,
+            "unsubscribed": self._attendance.see,
             "paused": self._attendance.see,
             "unpaused": self._attendance.see,
             "envelope": self._envelope,

@@ -148,7 +148,7 @@ class _Writer:
     def _absent(self) -> Broken:
         """``stream/data`` comes by HTTP too, from an owner who is not here, and from one who is suspended."""
         is_raw = self.frames.is_raw
-        broken: Broken = is_raw & (self.presence >= 0) & (self.presence != Presence.HERE)
+        broken: Broken = is_raw & (self.presence >= 0) & (self.presence < Presence.HERE)
         gone = ~is_raw & (self.presence == Presence.GONE)
         if gone.any():
             owned = [each for each in self.known.owning.get(self.frames.stream_id, ()) if each.participant == self.who]
@@ -201,7 +201,7 @@ class _Writer:
             names = None if known.names is None else tuple(known.names)
             right = np.array([each in (known.names, known.seq if names is not None else None) for each in frames.named])
             is_right = right[frames.readers[places]]
-            expected = self.known.attendance.connected(names, frames.seq[places])
+            least, most = self.known.attendance.reached(names, frames.seq[places])
             for at, place in enumerate(places.tolist()):
                 if said[place]:
                     continue
@@ -209,8 +209,9 @@ class _Writer:
                     told = _named(frames.named[frames.readers[place]])
                     reason = f"addressed to {told}, but the readers were {_named(known.names)}"
                     yield self._finding("frame_readers", place, reason, known.seq)
-                elif self.known.is_whole and expected[at] != frames.recipients[place]:
-                    reason = f"addressed to {frames.recipients[place]} participants, but {expected[at]} were connected"
+                elif self.known.is_whole and not least[at] <= frames.recipients[place] <= most[at]:
+                    expected = f"{least[at]} to {most[at]}" if least[at] < most[at] else str(most[at])
+                    reason = f"addressed to {frames.recipients[place]} participants, but {expected} were connected"
                     yield self._finding("frame_readers", place, reason, known.seq)
 
     # -- rights that are good for a number of frames ------------------------------------------------

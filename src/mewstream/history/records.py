@@ -80,6 +80,7 @@ class Detail(msgspec.Struct):
     resumed: bool = False
     replaced: bool = False
     continues: bool = False
+    interest: msgspec.Raw = msgspec.Raw()
     until: int | None = None
     sender: str | None = None
     kind: str | None = None

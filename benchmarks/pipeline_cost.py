@@ -4,11 +4,11 @@ python benchmarks/pipeline_cost.py [COMMIT] [--pairs 5] [--frames 4000000] [--ba
 python benchmarks/pipeline_cost.py --only ended --batches 200
 
 ``large`` is one run over a journal of 4,000,000 frames. ``small`` are 50 batches of 1,000 records of all kinds, after
-ten more that warm up Java; it tells how many jobs of Spark a batch took. ``ended`` is of this checkout alone: batches of
-500 new spaces each, which end, and what the last of them cost to those around the tenth. Both checkouts run in processes
-of their own, one right after the other, and the order alternates. Counted is the CPU time of the driver, of the JVM and
-of all Python workers, also of those that have ended. Each pair gives one ratio, this checkout to the older one: below 1
-this one is cheaper.
+ten more that warm up Java; it tells how many jobs of Spark a batch took. ``ended`` is of this checkout alone: batches
+of 500 new spaces each, which end, and what the last of them cost to those around the tenth. Both checkouts run in
+processes of their own, one right after the other, and the order alternates. Counted is the CPU time of the driver, of
+the JVM and of all Python workers, also of those that have ended. Each pair gives one ratio, this checkout to the older
+one: below 1 this one is cheaper.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Life(Play):
         ]
         proposal = chance.choice([*self.state.proposals.proposers, "nothing"])
         about = {"correlation_id": [proposal]}
-        match chance.randrange(26):
+        match chance.randrange(34):
             case 0:
                 return self.send(who, kinds.MCP_REQUEST, method=chance.choice(["tools/list", "x/y", "resources/list"]))
             case 1 | 2:
@@ -104,7 +104,7 @@ class Life(Play):
                 self.do(commands.Admit("tok", [{"kind": "chat"}], until, None))
                 return self.join("tok") if "tok" in self.state.admitted else []
             case 18 if other in self.state.roster:
-                return self.join(other)
+                return self.join(other, extensions=chance.choice([None, ["positions"]]))
             case 19:
                 shift = chance.randrange(1, 9) * SECOND
                 self.now += shift
@@ -116,10 +116,32 @@ class Life(Play):
             case 23:
                 replaced = {"replaces": chance.choice(self.people)}
                 return self.send(who, kinds.GRANT_WRITE, stream_id=stream, participant_id=other, **replaced)
-            case 24:
+            case 24 | 25:
+                named = {"desired_id": chance.choice(["main", "second", "a/b"])}
+                named |= {"if_exists": chance.choice(["new", "reuse", "replace", "error", "maybe"])}
+                return self.send(who, kinds.STREAM_REQUEST, idle_timeout=chance.choice([0, 3, 60]), **named)
+            case 26:
+                return self.send(who, kinds.KICK, participant_id=other, ban=chance.choice([1, 3, -1]))
+            case 27:
+                return self.send(who, kinds.UNBAN, participant_id=other)
+            case 28:
+                return self.send(who, kinds.INVITE, participant_id="eve", expires_in=chance.choice([1, 5]))
+            case 29:
+                return self.send(who, kinds.UNINVITE, participant_id=chance.choice(["eve", "fay"]))
+            case 30 | 31:
+                passed_on = {"delegate": {"depth": chance.randrange(1, 3)}} if chance.random() < 0.7 else {}
+                passed_on |= {"conditions": {"max_frames": chance.randrange(1, 4)}} if chance.random() < 0.3 else {}
+                return self.send(who, kinds.GRANT_WRITE, stream_id=stream, participant_id=other, **passed_on)
+            case 32:
                 return self.send(who, chance.choice(["stream/open", "system/x", "reasoning/start"]))
             case _:
                 return self.send(who, kinds.GRANT_WRITE, stream_id=stream, participant_id=other)
+
+    def join(self, participant: str, *, continues: bool = False, extensions: list[str] | None = None) -> list[Record]:
+        """Without a token nobody joins, even an owner of streams whose invitation was taken back."""
+        self.wait(0.001)
+        command = commands.Join(participant, "websocket", continues, extensions)
+        return self._decide(command) if participant in self.state.roster else []
 
     def _nothing_due(self, shift: int) -> bool:
         """A jump is recorded before anything that it makes due; without one the time simply passes."""

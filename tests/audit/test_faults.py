@@ -15,6 +15,7 @@ from mewstream.protocol import commands, kinds
 from mewstream.protocol.records import (
     AdmissionEnded,
     Admitted,
+    Banned,
     CapabilitiesGranted,
     CapabilitiesRevoked,
     ClockJumped,
@@ -32,8 +33,11 @@ from mewstream.protocol.records import (
     ShutDown,
     StreamEnded,
     StreamOpened,
+    StreamReused,
     StreamStarted,
     Suspended,
+    Unbanned,
+    Uninvited,
     Unpaused,
     WriteDenied,
     WriteGranted,
@@ -474,6 +478,70 @@ def a_resume_that_ends_nothing(play: Play) -> tuple[int, str]:
 def somebody_else_shut_down(play: Play) -> tuple[int, str]:
     play.send("ann", kinds.SHUTDOWN, envelope={"to": ["cy"]})
     return edit(play, ShutDown, participant="dee"), "shutdown"
+
+
+# -- names, bans, invitations ---------------------------------------------------------------------
+
+
+@fault()
+def a_stream_given_back_to_another(play: Play) -> tuple[int, str]:
+    play.send("ann", kinds.STREAM_REQUEST, desired_id="main", if_exists="reuse")
+    return edit(play, StreamReused, owner="bob"), "reuse"
+
+
+@fault()
+def a_replaced_stream_that_stays(play: Play) -> tuple[int, str]:
+    play.send("ann", kinds.STREAM_REQUEST, desired_id="main", if_exists="replace")
+    return drop(play, StreamEnded), "open_stream"
+
+
+@fault()
+def closed_as_idle_without_such_a_limit(play: Play) -> tuple[int, str]:
+    fields = {"stream_id": "stream-1", "how": "closed", "by": kinds.GATEWAY, "reason": "idle"}
+    return play.plant(StreamEnded, fold=True, **fields), "idle"
+
+
+@fault()
+def a_ban_that_is_longer(play: Play) -> tuple[int, str]:
+    play.send("ann", kinds.KICK, participant_id="cy", ban=60)
+    return edit(play, Banned, until=play.now + 600 * SECOND), "kick"
+
+
+@fault()
+def a_ban_that_does_not_end(play: Play) -> tuple[int, str]:
+    play.send("ann", kinds.KICK, participant_id="cy", ban=1)
+    play.wait(5)
+    drop(play, Unbanned)
+    play.send("ann", kinds.CHAT, text="later")
+    return play.records[-1].seq, "ban_end"
+
+
+@fault()
+def a_ban_ended_by_somebody_who_may_not(play: Play) -> tuple[int, str]:
+    play.send("ann", kinds.KICK, participant_id="cy", ban=60)
+    return accept(play, "dee", kinds.UNBAN, participant_id="cy"), "unban"
+
+
+@fault()
+def chat_of_one_who_is_banned(play: Play) -> tuple[int, str]:
+    play.send("ann", kinds.KICK, participant_id="cy", ban=60)
+    return accept(play, "cy", kinds.CHAT, text="x"), "relay"
+
+
+@fault()
+def an_invitation_that_does_not_end(play: Play) -> tuple[int, str]:
+    play.send("ann", kinds.INVITE, participant_id="eve", expires_in=1)
+    play.wait(5)
+    drop(play, Uninvited)
+    play.send("ann", kinds.CHAT, text="later")
+    return play.records[-1].seq, "invitation_end"
+
+
+@fault()
+def an_invitation_that_is_not_taken_back(play: Play) -> tuple[int, str]:
+    play.send("ann", kinds.INVITE, participant_id="eve")
+    play.send("ann", kinds.UNINVITE, participant_id="eve")
+    return drop(play, Uninvited), "uninvite"
 
 
 # -- joins, leaves, the welcome -------------------------------------------------------------------

@@ -169,7 +169,7 @@ class TestStreams:
         ann.enter("/watch flood")
         await ann.sees("flood is not open: it is shown when somebody opens it")
         async with connect(gateway, "server") as space:
-            stream = await space.announce(desired_id="flood")
+            stream = await space.announce(name="flood")
             await stream.start()
             await stream.send(b"\x00\x1b[2J")
             await ann.sees("stream-1 server | (5 bytes) 00 1b 5b 32 4a")

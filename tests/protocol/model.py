@@ -1,6 +1,6 @@
 """Who may do what on a stream, said a second time and as plainly as possible.
 
-An independent model of DESIGN.md's decisions 1 to 9, 13, 14, 16, 17, 18, 22 and 31: dicts and sets, no
+An independent model of DESIGN.md's decisions 1 to 9, 12, 13, 14, 16, 17, 18, 22 and 31: dicts and sets, no
 classes of the implementation, no records, no index, no cache. Each method plays one command and
 returns the *facts* that must follow, in order, as tuples; a refusal is one fact. One fact is one
 record, so the model knows every ``seq`` without being told.
@@ -72,14 +72,18 @@ class Model:
                 for writer, right in stream["writers"].items()
                 if right["expires_at"] is not None
             ]
-            found += [(stream[what], (name, id, "")) for what, name in (("start_by", "start"), ("owner_due", "owner"))]
+            timers = (("start_by", "start"), ("owner_due", "owner"), ("idle_due", "idle"))
+            found += [(stream[what], (name, id, "")) for what, name in timers]
         return sorted(each for each in found if each[0] is not None)
 
     # -- the space and who is in it ----------------------------------------------------------------
 
     def start(self, now: int, epoch: str) -> list[Fact]:
         self.epoch = epoch
-        return self._written(now, [("space-started", epoch)])
+        started = self._written(now, [("space-started", epoch)])
+        for id in self.streams:
+            self._touch(id)
+        return started
 
     def join(self, now: int, who: str, *, continues: bool = False) -> list[Fact]:
         how = "new" if not self.present(who) else "replaced" if self.connected(who) else "resumed"
@@ -125,7 +129,7 @@ class Model:
             return self._leave(now, name, "disconnected")
         stream = self.streams[name]
         if what == "expire":
-            return self._written(now, [self._revoke(name, writer, "expired")])
+            return self._written(now, self._revoke(name, writer, "expired"))
         if what == "owner" and stream["on_owner_leave"] == "transfer":
             heirs = [each for each in stream["writers"] if each != stream["owner"] and self.connected(each)]
             if heirs:
@@ -149,17 +153,34 @@ class Model:
         on_owner_leave: str | None,
         owner_leave_grace: int | None,
         known: set[str],
+        if_exists: str | None = None,
+        idle_timeout: int | None = None,
     ) -> list[Fact]:
         """``alias`` is None where what was wished is no valid one; ``known`` are all who may come."""
+        if if_exists is not None and alias is None:
+            return self.refuse(now, sender, "validation_error")
         if ("request" if live else "announce") not in self.may[sender]:
             return self.refuse(now, sender, "capability_violation")
+        taken = self.find(alias) if alias is not None else None
+        owner = self.streams[taken]["owner"] if taken is not None else None
+        if taken is not None and (if_exists == "error" or (if_exists == "reuse" and owner != sender)):
+            return self.refuse(now, sender, "already_exists")
+        if taken is not None and if_exists == "reuse":
+            return self._written(now, [("reused", taken, sender)])
+        replaced = taken if if_exists == "replace" else None
+        if replaced is not None and owner != sender and "manage" not in self.may[sender]:
+            return self.refuse(now, sender, "unauthorized")
         if any(each not in known for each in target):
             return self.refuse(now, sender, "target_not_found")
         now = max(now, self.ts)
         self.opened += 1
         id = f"stream-{self.opened}"
         members = [each for each in dict.fromkeys(auto) if each != sender and self.present(each)]
-        if alias is not None and self.find(alias) is not None:
+        ended: list[Fact] = []
+        if replaced is not None:
+            del self.streams[replaced]
+            ended, taken = [("ended", replaced, "closed")], None
+        if taken is not None:
             alias = None
         self.streams[id] = {
             "owner": sender,
@@ -168,11 +189,13 @@ class Model:
             "readers": set(target) if target else None,
             "auto": set(auto),
             "alias": alias,
-            "names": {request_id, f"gw-{self.epoch}-{self.seq + 2}"},
+            "names": {request_id, f"gw-{self.epoch}-{self.seq + 2 + len(ended)}"},
             "on_owner_leave": on_owner_leave or self.on_owner_leave,
             "owner_leave_grace": self.owner_leave_grace if owner_leave_grace is None else owner_leave_grace,
             "start_by": None if live or not self.start_timeout else now + self.start_timeout,
             "owner_due": None,
+            "idle": idle_timeout,
+            "idle_due": None,
             "sequences": {},
             "wishes": {},
             "frames": 0,
@@ -181,7 +204,8 @@ class Model:
         for writer in (sender, *members):
             self._set_right(id, writer)
         writers = {sender, *members}
-        facts: list[Fact] = [("envelope", sender), ("opened", id, sender, live, alias, writers)]
+        opened = ("opened", id, sender, live, alias, writers, taken if if_exists is not None else None)
+        facts: list[Fact] = [("envelope", sender), *ended, opened]
         return self._written(now, facts + [("granted", id, member, writers, "auto_grant") for member in members])
 
     def begin(self, now: int, sender: str, name: str, *, flaw: str | None = None) -> list[Fact]:
@@ -225,18 +249,44 @@ class Model:
         expires_at: int | None,
         max_frames: int | None,
         replaces: str | None = None,
+        depth: int = 0,
+        most: int | None = None,
         flaw: str | None = None,
     ) -> list[Fact]:
-        id = self._checked(sender, name, flaw)
+        """``depth`` and ``most`` are those of ``delegate``: 0 without one."""
+        id = self._checked(sender, name, flaw, delegate_at=max(now, self.ts))
         if id not in self.streams:
             return self.refuse(now, sender, id)
-        if replaces is not None and (replaces in (self.streams[id]["owner"], who) or not self._writes(id, replaces)):
-            return self.refuse(now, sender, "invalid_operation")
+        parent = sender if self._is_only_delegate(id, sender) else None
+        if replaces is not None:
+            if replaces in (self.streams[id]["owner"], who) or not self._writes(id, replaces):
+                return self.refuse(now, sender, "invalid_operation")
+            if parent is not None and replaces not in self._below(id, parent):
+                return self.refuse(now, sender, "unauthorized")
         stream, conditional = self.streams[id], expires_at is not None or max_frames is not None
-        if who == stream["owner"] and conditional:
+        if who == stream["owner"] and (conditional or depth):
             return self.refuse(now, sender, "invalid_operation")
         if expires_at is not None and expires_at <= max(now, self.ts):
             return self.refuse(now, sender, "invalid_operation")
+        gone = {replaces, *self._below(id, replaces)} if replaces is not None else set()
+        held = None if who in gone else stream["writers"].get(who)
+        if held is not None and held["parent"] != parent:
+            return self.refuse(now, sender, "invalid_operation")
+        if parent is not None:
+            above = [stream["writers"][each] for each in self._chain(id, parent)]
+            if any(
+                (expires_at is not None and each["expires_at"] is not None and expires_at > each["expires_at"])
+                or (max_frames is not None and each["frames_left"] is not None and max_frames > each["frames_left"])
+                for each in above
+            ):
+                return self.refuse(now, sender, "invalid_operation")
+            own = above[0]
+            if depth >= own["depth"] or (own["most"] is not None and depth and (most or 0) > own["most"]):
+                return self.refuse(now, sender, "invalid_operation")
+            for each in self._chain(id, parent):
+                bound = stream["writers"][each]["most"]
+                if held is None and bound is not None and len(set(self._below(id, each)) - gone) >= bound:
+                    return self.refuse(now, sender, "limit_exceeded")
         if not self.present(who):
             return self.refuse(now, sender, "participant_not_found")
         if conditional:
@@ -245,10 +295,22 @@ class Model:
         facts: list[Fact] = [("envelope", sender)]
         if replaces is not None:
             stream["auto"].discard(replaces)
-            facts.append(self._revoke(id, replaces, None))
+            facts += self._revoke(id, replaces, None)
         self.grants += 1
-        self._set_right(id, who, expires_at, max_frames)
-        return self._written(now, [*facts, ("granted", id, who, set(stream["writers"]), None)])
+        # Granted again, it may cover less than is below it.
+        levels = {each: len(self._chain(id, each)) - len(self._chain(id, who)) for each in self._below(id, who)}
+        ended = [each for each, level in levels.items() if level > depth]
+        for each in ended:
+            del stream["writers"][each]
+        self._set_right(id, who, expires_at, max_frames, parent=parent, depth=depth, most=most)
+        for each, level in levels.items():
+            if each not in ended:
+                right = stream["writers"][each]
+                right["depth"] = min(right["depth"], depth - level)
+                right["most"] = right["most"] if right["depth"] else None
+        writers = set(stream["writers"])
+        facts.append(("granted", id, who, writers, None))
+        return self._written(now, [*facts, *(("revoked", id, each, writers, "delegation_ended") for each in ended)])
 
     def ask(self, now: int, sender: str, name: str, reason: str | None, *, flaw: str | None = None) -> list[Fact]:
         id = self._checked(sender, name, flaw, anyone=True)
@@ -270,13 +332,15 @@ class Model:
         return self._written(now, [("envelope", sender), ("denied", id, who)])
 
     def revoke(self, now: int, sender: str, name: str, who: str, *, flaw: str | None = None) -> list[Fact]:
-        id = self._checked(sender, name, flaw)
+        id = self._checked(sender, name, flaw, delegate_at=max(now, self.ts))
         if id not in self.streams:
             return self.refuse(now, sender, id)
         if who == self.streams[id]["owner"]:
             return self.refuse(now, sender, "invalid_operation")
+        if self._is_only_delegate(id, sender) and who not in self._below(id, sender):
+            return self.refuse(now, sender, "unauthorized")
         self.streams[id]["auto"].discard(who)
-        return self._written(now, [("envelope", sender), self._revoke(id, who, None)])
+        return self._written(now, [("envelope", sender), *self._revoke(id, who, None)])
 
     def transfer(
         self, now: int, sender: str, name: str, who: str, *, retain: bool, flaw: str | None = None
@@ -325,8 +389,9 @@ class Model:
         right = stream["writers"].get(sender)
         if right is None:
             return self.refuse(now, sender, "unauthorized_stream_write")
-        if right["expires_at"] is not None and now >= right["expires_at"]:
-            told = self._written(now, [self._revoke(id, sender, "expired")])
+        expired = self._expired(id, sender, now)
+        if expired:
+            told = self._written(now, self._revoke(id, expired[-1], "expired"))
             return told + self.refuse(now, sender, "unauthorized_stream_write")
         if not stream["live"]:
             return self.refuse(now, sender, "invalid_operation")
@@ -341,10 +406,12 @@ class Model:
         stream["frames"] += 1
         readers = None if stream["readers"] is None else set(stream["readers"])
         facts: list[Fact] = [("frame", id, sender, stream["frames"], readers, len(self.recipients(id)), sequence, gap)]
-        if right["frames_left"] is not None:
-            right["frames_left"] -= 1
-            if right["frames_left"] == 0:
-                facts.append(self._revoke(id, sender, "max_frames"))
+        for each in self._chain(id, sender):
+            if stream["writers"][each]["frames_left"] is not None:
+                stream["writers"][each]["frames_left"] -= 1
+        used_up = [each for each in self._chain(id, sender) if stream["writers"][each]["frames_left"] == 0]
+        if used_up:
+            facts += self._revoke(id, used_up[-1], "max_frames")
         return self._written(now, facts)
 
     # -- the parts ---------------------------------------------------------------------------------
@@ -352,7 +419,39 @@ class Model:
     def _writes(self, id: str, who: str) -> bool:
         return who in self.streams[id]["writers"]
 
-    def _checked(self, sender: str, name: str, flaw: str | None, *, manager: bool = True, anyone: bool = False) -> str:
+    def _chain(self, id: str, who: str) -> list[str]:
+        """A writer, and those from whom it holds its right."""
+        chain = [who] if self._writes(id, who) else []
+        while chain and (parent := self.streams[id]["writers"][chain[-1]]["parent"]) is not None:
+            chain.append(parent)
+        return chain
+
+    def _below(self, id: str, who: str) -> list[str]:
+        found: list[str] = []
+        level = [who]
+        while level:
+            rights = self.streams[id]["writers"].items()
+            level = [each for above in level for each, right in rights if right["parent"] == above]
+            found += level
+        return found
+
+    def _expired(self, id: str, who: str, now: int) -> list[str]:
+        times = {each: self.streams[id]["writers"][each]["expires_at"] for each in self._chain(id, who)}
+        return [each for each, time in times.items() if time is not None and now >= time]
+
+    def _is_only_delegate(self, id: str, who: str) -> bool:
+        return who != self.streams[id]["owner"] and "manage" not in self.may[who]
+
+    def _checked(
+        self,
+        sender: str,
+        name: str,
+        flaw: str | None,
+        *,
+        manager: bool = True,
+        anyone: bool = False,
+        delegate_at: int | None = None,
+    ) -> str:
         """The stream's id, or the code of the first check that fails: shape, existence, right."""
         if flaw == "shape":
             return "validation_error"
@@ -361,7 +460,10 @@ class Model:
             return "stream_not_found"
         if flaw == "namespace":
             return "validation_error"
-        if not anyone and sender != self.streams[id]["owner"] and not (manager and "manage" in self.may[sender]):
+        if anyone or sender == self.streams[id]["owner"] or (manager and "manage" in self.may[sender]):
+            return id
+        right = self.streams[id]["writers"].get(sender)
+        if delegate_at is None or right is None or not right["depth"] or self._expired(id, sender, delegate_at):
             return "unauthorized"
         return id
 
@@ -372,7 +474,14 @@ class Model:
         self.seq += len(facts)
         if facts:
             self.ts = max(now, self.ts)
+        for what, id, *_ in facts:
+            if id in self.streams and what != "reused":
+                self._touch(id)
         return facts
+
+    def _touch(self, id: str) -> None:
+        stream = self.streams[id]
+        stream["idle_due"] = self.ts + stream["idle"] if stream["idle"] else None
 
     def _suspend(self, now: int, who: str, time: int) -> list[Fact]:
         until = max(now, self.ts) + time
@@ -389,18 +498,35 @@ class Model:
                 if stream["on_owner_leave"] != "keep":
                     stream["owner_due"] = now + stream["owner_leave_grace"]
             elif who in stream["writers"]:
-                facts.append(self._revoke(id, who, reason))
+                facts += self._revoke(id, who, reason)
         return self._written(now, facts)
 
-    def _set_right(self, id: str, who: str, expires_at: int | None = None, frames_left: int | None = None) -> None:
+    def _set_right(
+        self,
+        id: str,
+        who: str,
+        expires_at: int | None = None,
+        frames_left: int | None = None,
+        *,
+        parent: str | None = None,
+        depth: int = 0,
+        most: int | None = None,
+    ) -> None:
         """A right that is given again keeps its place in the order of writers. Whoever wished for it has it now."""
         self.streams[id]["wishes"].pop(who, None)
         right = self.streams[id]["writers"].setdefault(who, {"since": self.grants})
-        right.update(expires_at=expires_at, frames_left=frames_left)
+        right.update(expires_at=expires_at, frames_left=frames_left, parent=parent, depth=depth, most=most)
 
-    def _revoke(self, id: str, who: str, reason: str | None) -> Fact:
-        self.streams[id]["writers"].pop(who, None)
-        return ("revoked", id, who, set(self.streams[id]["writers"]), reason)
+    def _revoke(self, id: str, who: str, reason: str | None) -> list[Fact]:
+        """What is below it ends at the same record, and is told after it."""
+        ended = self._below(id, who)
+        for each in (who, *ended):
+            self.streams[id]["writers"].pop(each, None)
+        writers = set(self.streams[id]["writers"])
+        return [
+            ("revoked", id, who, writers, reason),
+            *(("revoked", id, each, writers, "delegation_ended") for each in ended),
+        ]
 
     def _hand_over(self, id: str, who: str, *, keep: bool, reason: str | None) -> Fact:
         stream = self.streams[id]
@@ -411,6 +537,9 @@ class Model:
             stream["auto"].discard(previous)
         self.grants += 1
         self._set_right(id, who)
+        for right in stream["writers"].values():
+            # What the new owner granted as a delegate is a grant of the owner now.
+            right["parent"] = None if right["parent"] == who else right["parent"]
         first = [each for each in (who, previous) if each in stream["writers"]]
         stream["writers"] = {each: stream["writers"][each] for each in dict.fromkeys([*first, *stream["writers"]])}
         stream.update(owner=who, owner_due=None)

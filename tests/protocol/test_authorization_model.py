@@ -99,7 +99,13 @@ def fact(record: records.Record) -> Fact:
             return ("refused", record.sender, record.code)
         case records.StreamOpened():
             writers = set(record.authorized_writers)
-            return ("opened", record.stream_id, record.owner, record.status == "live", record.alias, writers)
+            live = record.status == "live"
+            return (
+                *("opened", record.stream_id, record.owner, live, record.alias, writers),
+                record.alias_taken_by,
+            )
+        case records.StreamReused():
+            return ("reused", record.stream_id, record.owner)
         case records.StreamStarted():
             return ("started", record.stream_id)
         case records.StreamEnded():
@@ -411,6 +417,8 @@ class SpaceMachine(RuleBasedStateMachine):
         alias=st.sampled_from((None, *ALIASES)),
         on_owner_leave=st.sampled_from((None, "keep", "transfer", "close")),
         owner_leave_grace=st.one_of(st.none(), seconds),
+        if_exists=st.sampled_from((None, None, "new", "reuse", "replace", "error")),
+        idle_timeout=st.sampled_from((None, None, 0.0, 2.0)),
     )
     def open(
         self,
@@ -421,6 +429,8 @@ class SpaceMachine(RuleBasedStateMachine):
         alias: str | None,
         on_owner_leave: str | None,
         owner_leave_grace: float | None,
+        if_exists: str | None = None,
+        idle_timeout: float | None = None,
     ) -> None:
         if not self.model.present(sender):
             self.join(sender)
@@ -436,6 +446,8 @@ class SpaceMachine(RuleBasedStateMachine):
             on_owner_leave=on_owner_leave,
             owner_leave_grace=None if owner_leave_grace is None else int(owner_leave_grace * SECOND),
             known=set(PEOPLE),
+            if_exists=if_exists,
+            idle_timeout=None if idle_timeout is None else int(idle_timeout * SECOND),
         )
         payload = {
             "target": readers,
@@ -443,14 +455,27 @@ class SpaceMachine(RuleBasedStateMachine):
             "desired_id": alias,
             "on_owner_leave": on_owner_leave,
             "owner_leave_grace": owner_leave_grace,
+            "if_exists": if_exists,
+            "idle_timeout": idle_timeout,
             # Poses that must not be believed (decision 23).
             "owner": NOBODY,
+            "reused": True,
             "authorized_writers": [NOBODY],
         }
         payload = {key: value for key, value in payload.items() if value is not None}
         self.send(sender, kinds.STREAM_REQUEST if live else kinds.STREAM_ANNOUNCE, payload, expected)
         if isinstance(opened := self.log[-1 - sum(each[0] == "granted" for each in expected)], records.StreamOpened):
             self.names += [id, f"gw-{self.state.epoch}-{opened.seq}"]
+
+    @precondition(lambda self: self.named())
+    @rule(which=which, by=by, person=person, if_exists=st.sampled_from(("new", "reuse", "replace", "error")))
+    def ask_for_a_taken_name(self, which: int, by: str, person: str, if_exists: str) -> None:
+        named = self.named()
+        id = named[which % len(named)]
+        self.open(self.actor(id, by, person), True, None, [], self.model.streams[id]["alias"], None, None, if_exists)
+
+    def named(self) -> list[str]:
+        return [id for id, stream in self.model.streams.items() if stream["alias"] is not None]
 
     @rule(sender=st.sampled_from(OPENERS), auto=st.lists(person, max_size=2))
     def request(self, sender: str, auto: list[str]) -> None:
@@ -524,20 +549,29 @@ class SpaceMachine(RuleBasedStateMachine):
         lasts: float | None,
         max_frames: int | None,
         replaces: str | None = None,
+        depth: int = 0,
+        most: int | None = None,
+        *,
+        sender: str | None = None,
     ) -> None:
         id = self.pick(which)
-        sender, who = self.actor(id, by, person), self.resolve(who)
+        sender, who = sender or self.actor(id, by, person), self.resolve(who)
         expires_at = None if lasts is None else self.now + int(lasts * SECOND)
         conditions = {
             "expires_at": None if expires_at is None else rfc3339(expires_at),
             "max_frames": max_frames,
         }
-        payload, flaw = self.name(id, naming, flaw, participant_id=who, conditions=conditions, replaces=replaces)
+        fields = {"conditions": conditions, "replaces": replaces}
+        if depth:
+            fields["delegate"] = {"depth": depth, "max_writers": most}
+        payload, flaw = self.name(id, naming, flaw, participant_id=who, **fields)
         expected = self.model.grant(
             *(self.now, sender, id, who),
             expires_at=expires_at,
             max_frames=max_frames,
             replaces=replaces,
+            depth=depth,
+            most=most if depth else None,
             flaw=flaw,
         )
         self.send(sender, kinds.GRANT_WRITE, payload, expected)
@@ -569,6 +603,84 @@ class SpaceMachine(RuleBasedStateMachine):
             writers = list(stream["writers"]) if stream is not None else [NOBODY]
             replaced = writers[-1 - replaced % len(writers)]
         self.grant(which, by, person, "flat", None, who, None, max_frames, replaced)
+
+    @rule(
+        which=which,
+        by=st.sampled_from(("owner", "owner", "owner", "manager", "writer")),
+        person=person,
+        who=whom,
+        lasts=st.sampled_from((None, None, 2.0, 5.0)),
+        max_frames=st.sampled_from((None, None, 3, 5)),
+        depth=st.integers(0, 3),
+        most=st.sampled_from((None, 1, 2, 3)),
+    )
+    def delegate(
+        self,
+        which: int,
+        by: str,
+        person: str,
+        who: str | int,
+        lasts: float | None,
+        max_frames: int | None,
+        depth: int,
+        most: int | None,
+    ) -> None:
+        """A right that may be passed on, perhaps to somebody who has one already, with more or less depth."""
+        self.grant(which, by, person, "flat", None, who, lasts, max_frames, None, depth, most)
+
+    def delegates(self) -> list[tuple[str, str]]:
+        return [
+            (id, writer)
+            for id, stream in self.model.streams.items()
+            for writer, right in stream["writers"].items()
+            if right["depth"]
+        ]
+
+    @precondition(lambda self: self.delegates())
+    @rule(
+        which=which,
+        who=whom,
+        lasts=st.sampled_from((None, None, None, 1.0, 3.0)),
+        max_frames=st.sampled_from((None, None, None, 1, 2, 4)),
+        depth=st.integers(0, 2),
+        most=st.sampled_from((None, None, 1, 2)),
+        replaced=st.sampled_from((None, None, None, 0, 1, 2)),
+        pause=st.sampled_from((0.0, 0.0, 0.0, 1.0, 3.0)),
+    )
+    def pass_on(
+        self,
+        which: int,
+        who: str | int,
+        lasts: float | None,
+        max_frames: int | None,
+        depth: int,
+        most: int | None,
+        replaced: int | None,
+        pause: float,
+    ) -> None:
+        """A delegate grants, perhaps more than it may, perhaps after its own right has run out."""
+        delegates = self.delegates()
+        id, sender = delegates[which % len(delegates)]
+        self.now += round(pause * SECOND)
+        writers = list(self.model.streams[id]["writers"])
+        replaces = None if replaced is None else writers[-1 - replaced % len(writers)]
+        at = list(reversed(self.model.streams)).index(id)
+        self.grant(
+            *(at, "delegate", sender, "flat", None, who, lasts, max_frames, replaces, depth, most), sender=sender
+        )
+
+    @precondition(lambda self: self.delegates())
+    @rule(which=which, victim=st.integers(0, 4), by_delegate=st.booleans())
+    def cut(self, which: int, victim: int, by_delegate: bool) -> None:
+        """A revoke somewhere in a chain, by the owner or by the delegate at its top."""
+        delegates = self.delegates()
+        id, delegate = delegates[which % len(delegates)]
+        stream = self.model.streams[id]
+        sender = delegate if by_delegate else stream["owner"]
+        writers = list(stream["writers"])
+        who = writers[-1 - victim % len(writers)]
+        payload = {"stream_id": id, "participant_id": who}
+        self.send(sender, kinds.REVOKE_WRITE, payload, self.model.revoke(self.now, sender, id, who))
 
     @rule(which=which, by=by, person=person, naming=naming, flaw=flaw, reason=st.sampled_from((None, "my turn")))
     def ask(self, which: int, by: str, person: str, naming: str, flaw: str | None, reason: str | None) -> None:
@@ -712,6 +824,9 @@ class SpaceMachine(RuleBasedStateMachine):
         answer = decision.repetition.answer
         assert all(record in self.log for record in answer.records)
         answered = self.log[answer.seq - 1]
+        if isinstance(answered, records.StreamReused):
+            assert answered.owner == sender
+            return
         assert isinstance(answered, records.EnvelopeAccepted | records.Refused | records.Frame)
         assert answered.sender == sender
 
@@ -734,6 +849,7 @@ class SpaceMachine(RuleBasedStateMachine):
             assert _maybe_set(stream.readers) == expected["readers"]
             assert _maybe_set(described.get("authorized_readers")) == expected["readers"]
             assert stream.status == described["status"] == ("live" if expected["live"] else "ready")
+            assert "reused" not in described
             assert stream.alias == described.get("alias") == expected["alias"]
             assert described["owner_connected"] == model.connected(expected["owner"])
             assert set(stream.auto_grant) == expected["auto"]
@@ -742,6 +858,9 @@ class SpaceMachine(RuleBasedStateMachine):
             for writer, right in expected["writers"].items():
                 assert stream.writers[writer].expires_at == right["expires_at"]
                 assert stream.writers[writer].frames_left == right["frames_left"]
+                assert stream.writers[writer].parent == right["parent"]
+                held = stream.writers[writer].delegate
+                assert (held.depth, held.max_writers) == (right["depth"], right["most"]) if held else not right["depth"]
                 conditions = described.get("conditions", {}).get(writer, {})
                 assert conditions.get("frames_left") == right["frames_left"]
                 assert ("expires_at" in conditions) == (right["expires_at"] is not None)
@@ -818,6 +937,7 @@ _payloads = st.fixed_dictionaries(
         ),
         "participant_id": st.one_of(st.just("ben"), _odd),
         "replaces": st.one_of(st.just("ben"), _odd),
+        "delegate": st.one_of(_odd, st.fixed_dictionaries({}, optional={"depth": _odd, "max_writers": _odd})),
         "new_owner": st.one_of(st.just("ben"), _odd),
         "retain_write": _odd,
         "reason": _odd,

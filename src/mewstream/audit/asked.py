@@ -21,6 +21,7 @@ from mewstream.protocol.times import parse_rfc3339, rfc3339
 WEEK = 7 * 86_400
 _ASSIGNED = re.compile(r"stream-\d+\Z")
 _MIRRORS = (kinds.WRITE_PROJECTION, kinds.READ_PROJECTION)
+DELEGATION = "rights that are passed on are not judged"
 _ROOM = 4096
 """How many bytes longer a payload may become when the gateway fills in names."""
 
@@ -72,6 +73,12 @@ class Case:
         need(is_list, "validation_error", f"{key} is not a list of names")
         self.room(max((len(each.encode("utf-8", "surrogatepass")) for each in value), default=0), "id_bytes")
         return list(dict.fromkeys(value))
+
+    def seconds(self, key: str) -> float | None:
+        value = self.payload.get(key)
+        is_time = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        need(value is None or is_time, "validation_error", f"{key} is no time")
+        return value
 
     def field(self, name: str) -> list[str]:
         """``to`` or ``correlation_id``."""
@@ -133,11 +140,13 @@ class Case:
             raise Refusal("stream_not_found", f"there is no stream {reference[:128]}")
         return stream
 
-    def managed(self, stream: Stream) -> Stream:
+    def managed(self, stream: Stream, kind: str = "") -> Stream:
         """The sender is the owner, or a holder of ``space/manage-streams`` to whom the kind is not denied."""
+        if stream.delegated and self.kind in (kinds.GRANT_WRITE, kinds.REVOKE_WRITE):
+            raise Unjudged(DELEGATION)
         if self.sender != stream.owner:
             held, payload = self.held(), {**self.payload, "stream_id": stream.id}
-            manages = held.allows(kinds.SPACE_MANAGE_STREAMS, payload) and not held.denies(self.kind, payload)
+            manages = held.allows(kinds.SPACE_MANAGE_STREAMS, payload) and not held.denies(kind or self.kind, payload)
             need(self.space.has(manages), "unauthorized", f"{self.sender} is not entitled to {stream.id}")
         return stream
 
@@ -160,7 +169,8 @@ def _compiled(patterns: bytes) -> Held:
 
 @rule("Paused and shut down")
 def paused_and_shut_down(case: Case) -> None:
-    """An envelope from a participant that was paused or shut down, and may not send it then."""
+    """An envelope from a participant that was paused, shut down or banned, and may not send it then."""
+    need(case.sender not in case.space.banned, "unauthorized", f"{case.sender} is banned")
     until = case.space.paused.get(case.sender, (0, None))[0]
     shut_down = case.sender in case.space.shut_down and case.kind not in kinds.AFTER_SHUTDOWN
     need(not shut_down, "invalid_operation", f"{case.sender} was shut down")
@@ -258,7 +268,7 @@ def invite(case: Case) -> list[Expected]:
     is_possible = _is_name(invitee) and not any(part in invitee for part in ("/", "\\", ".."))
     is_possible = is_possible and invitee != "gateway" and not invitee.startswith("system:")
     need(is_possible, "validation_error", "nobody can have that name")
-    patterns = (case.space.config or {}).get("default_capabilities", [])
+    patterns, seconds = (case.space.config or {}).get("default_capabilities", []), case.seconds("expires_in")
     if given is not None:
         patterns = case.given_patterns(given)
     case.capability()
@@ -270,16 +280,49 @@ def invite(case: Case) -> list[Expected]:
     case.space.has(False)
     case.room(len(case.space.invited) + 1, "invitations")
     invited = {"participant": invitee, "capabilities": patterns, "by": case.sender, "request_id": case.id}
-    return [Expected("invited", invited)]
+    return [Expected("invited", {"expires_at": _after(case, seconds), **invited})]
+
+
+def _after(case: Case, seconds: float | None) -> int | None:
+    """The time after so many seconds, which are a week at most."""
+    return None if seconds is None else case.ts + round(min(seconds, WEEK) * SECOND)
 
 
 @rule("Who is in the space", kinds.KICK)
 def kick(case: Case) -> list[Expected]:
-    """Somebody kicked by a participant that may not, or who was not there, or who did not leave."""
+    """Somebody kicked or banned by a participant that may not, or who was not there, or who did not leave."""
+    target, seconds, reason = case.name("participant_id"), case.seconds("ban"), case.payload.get("reason")
+    case.capability()
+    if seconds is None:
+        case.present(target)
+        return _leaves(case, target)
+    need(case.space.has(target in case.space.roster), "participant_not_found", f"{target} is no participant")
+    case.room(len(case.space.banned | {target: 0}), "bans")
+    told = {"until": _after(case, seconds), "reason": reason if isinstance(reason, str) else None}
+    return [Expected("banned", {"participant": target, "by": case.sender, **told}), *_leaves(case, target)]
+
+
+def _leaves(case: Case, target: str) -> list[Expected]:
+    return [Expected("left", {"participant": target, "reason": "kicked"})] if case.space.is_present(target) else []
+
+
+@rule("Who is in the space", kinds.UNINVITE)
+def uninvite(case: Case) -> list[Expected]:
+    """An invitation taken back by a participant that may not, or of one who was not invited, or who did not leave."""
     target = case.name("participant_id")
     case.capability()
-    case.present(target)
-    return [Expected("left", {"participant": target, "reason": "kicked"})]
+    need(case.space.has(target in case.space.invited), "participant_not_found", f"{target} was not invited")
+    told = {"participant": target, "by": case.sender, "reason": "withdrawn"}
+    return [Expected("uninvited", told), *_leaves(case, target)]
+
+
+@rule("Who is in the space", kinds.UNBAN)
+def unban(case: Case) -> list[Expected]:
+    """A ban ended by a participant that may not, or of one who was not banned."""
+    target = case.name("participant_id")
+    case.capability()
+    need(case.space.has(target in case.space.banned), "participant_not_found", f"{target} is not banned")
+    return [Expected("unbanned", {"participant": target, "by": case.sender})]
 
 
 def _targets(case: Case) -> list[str]:
@@ -333,20 +376,19 @@ def open_stream(case: Case) -> list[Expected]:
     need(payload.get("direction") in (None, "upload", "download"), "validation_error", "that is no direction")
     policy = _policy(case)
     target, auto = case.names("target"), case.names("auto_grant")
-    formats = _formats(payload)
+    formats, (alias, taken, asked) = _formats(payload), _wished_name(case)
     case.capability(kinds.STREAM_MANAGE if announced else kinds.STREAM_REQUEST)
-    case.room(len(space.streams) + 1, "streams_per_space")
-    case.room(len(ledger.owns.get(by, ())) + 1, "streams_per_participant")
+    if taken is not None and asked in ("reuse", "error"):
+        raise Refusal("already_exists" if asked == "error" or taken.owner != by else "", "the name is taken")
+    replaced = case.managed(taken, kinds.STREAM_CLOSE) if taken is not None and asked == "replace" else None
+    case.room(len(space.streams) + (replaced is None), "streams_per_space")
+    owned = replaced is not None and replaced.owner == by
+    case.room(len(ledger.owns.get(by, ())) + (not owned), "streams_per_participant")
     case.room(len(auto), "auto_grants_per_stream")
     case.room(len(auto) + 1, "writers_per_stream")
     case.room(len(target), "readers_per_stream")
     are_known = all(each in space.roster or each in space.people for each in target)
     need(space.has(are_known), "target_not_found", "a target is not known here")
-    wished = payload.get("desired_id")
-    is_free = isinstance(wished, str) and _is_name(wished) and "/" not in wished and not _ASSIGNED.match(wished)
-    is_free = (
-        is_free and wished not in ledger.aliases and len(str(wished).encode()) <= space.setting("limits", "id_bytes")
-    )
     timeout = space.setting("policies", "start_timeout") if announced else 0
     members = [each for each in auto if each != by and space.is_present(each)]
     stream_id = f"stream-{space.opened + 1}" if space.opened or space.whole else None
@@ -361,13 +403,31 @@ def open_stream(case: Case) -> list[Expected]:
         "auto_grant": auto,
         "authorized_writers": [by, *members],
         "authorized_readers": target or None,
-        "alias": wished if is_free else None,
+        "alias": None if taken is not None and replaced is None else alias,
+        "alias_taken_by": taken.id if taken and not replaced and (asked or by in space.extended) else None,
         "owner_connected": space.people.get(by, False),
         "start_by": case.ts + round(timeout * SECOND) if timeout > 0 else None,
     }
     given = {"stream_id": stream_id, "authorized_writers": [by, *members], "by": by, "reason": "auto_grant"}
-    granted = [Expected("write-granted", {"participant": each, **given}, cause_seq=case.seq + 1) for each in members]
-    return [Expected("stream-opened", opened), *granted]
+    cause = case.seq + 1 + (replaced is not None)
+    granted = [Expected("write-granted", {"participant": each, **given}, cause_seq=cause) for each in members]
+    closed = {"how": "closed", "by": kinds.GATEWAY, "reason": "replaced"}
+    ended = [Expected("stream-ended", {"stream_id": replaced.id, **closed})] if replaced is not None else []
+    return [*ended, Expected("stream-opened", opened), *granted]
+
+
+def _wished_name(case: Case) -> tuple[str | None, Stream | None, str | None]:
+    """The alias, the stream that has it already, and what is to be done then. Of a client of v0.4 alone, what is not
+    known is its own."""
+    wished, asked = case.payload.get("desired_id"), case.payload.get("if_exists")
+    is_known = asked in (None, "new", "reuse", "replace", "error")
+    need(is_known or case.sender not in case.space.extended, "validation_error", "if_exists is not known")
+    asked = asked if is_known else None
+    is_alias = isinstance(wished, str) and _is_name(wished) and "/" not in wished and not _ASSIGNED.match(wished)
+    is_alias = is_alias and len(str(wished).encode()) <= case.space.setting("limits", "id_bytes")
+    need(is_alias or asked is None, "validation_error", "nothing can have that name")
+    taken = case.ledger.find(str(wished)) if is_alias else None
+    return (str(wished) if is_alias and (case.space.whole or taken is not None) else None), taken, asked
 
 
 def _policy(case: Case) -> dict[str, Any]:
@@ -380,7 +440,12 @@ def _policy(case: Case) -> dict[str, Any]:
     grace = policy["owner_leave_grace"]
     is_time = isinstance(grace, int | float) and not isinstance(grace, bool) and 0 <= grace <= WEEK
     need(is_time, "validation_error", "owner_leave_grace is no time")
-    return policy | {"owner_leave_grace": float(grace)}
+    idle = case.payload.get("idle_timeout")
+    is_time = isinstance(idle, int | float) and not isinstance(idle, bool) and 0 <= idle <= WEEK
+    wrong = idle is not None and not is_time
+    need(not wrong or case.sender not in case.space.extended, "validation_error", "idle_timeout is no time")
+    idle = case.space.setting("policies", "idle_timeout") if idle is None or wrong else idle
+    return policy | {"owner_leave_grace": float(grace), "idle_timeout": float(idle)}
 
 
 _CHOICES = {
@@ -445,6 +510,8 @@ def grant_write(case: Case) -> list[Expected]:
     """A right to write given by somebody who may not, to another one or under other conditions than were asked for,
     beyond a limit, or with a wrong list of writers."""
     participant, _ = case.name("participant_id"), case.text("reason")
+    if case.payload.get("delegate") is not None:
+        raise Unjudged(DELEGATION)
     conditions = case.payload.get("conditions") or {}
     is_known = isinstance(conditions, dict) and not set(conditions) - {"expires_at", "max_frames"}
     need(is_known, "validation_error", "there is a condition that nobody knows")

@@ -9,14 +9,20 @@ from typing import Any
 import msgspec
 
 from mewstream.audit import happened
-from mewstream.audit.asked import Case
+from mewstream.audit.asked import DELEGATION, Case
 from mewstream.audit.happened import Event
 from mewstream.audit.records import ASKED, ControlRecord, Expected, Finding, Refusal, Unjudged, need, rule
 from mewstream.audit.refused import refusal
 from mewstream.audit.state import SECOND, Ledger, Right, Space, Stream, Timer
 from mewstream.protocol import kinds
 
-_DEFAULTS = {"auto_grant": [], "formats": [], "owner_connected": True, "resumed": False, "replaced": False}
+_DEFAULTS: dict[str, Any] = {
+    "auto_grant": [],
+    "formats": [],
+    "owner_connected": True,
+    "resumed": False,
+    "replaced": False,
+}
 #: Fields that are judged elsewhere, or are words.
 _NOT_COMPARED = {"record", "seq", "ts", "cause_seq", "welcome_digest"}
 _RULES: dict[str, tuple[Callable[[Event], list[Expected]], ...]] = {
@@ -26,6 +32,7 @@ _RULES: dict[str, tuple[Callable[[Event], list[Expected]], ...]] = {
     "left": (happened.leave,),
     "suspended": (happened.suspend,),
     "admitted": (happened.admit,),
+    "stream-reused": (happened.reuse,),
     "refused": (refusal,),
     "frames-dropped": (happened.frames_dropped,),
 }
@@ -37,15 +44,18 @@ _AFTERWARDS: dict[str, tuple[Callable[[Event], list[Expected]], ...]] = {
 _CHANGES = {
     *("stream-opened", "stream-started", "stream-ended", "write-granted", "write-revoked", "ownership-transferred"),
     *("read-granted", "read-revoked", "capabilities-granted", "capabilities-revoked", "invited", "paused", "unpaused"),
-    *("shut-down", "admission-ended", "write-requested", "write-denied"),
+    *("shut-down", "admission-ended", "write-requested", "write-denied", "uninvited", "banned"),
+    "unbanned",
 }
 #: They may come while something is overdue: at a start, and while the journal cannot be written.
 _MAY_PRECEDE_WHAT_IS_DUE = ("space-started", "clock-jumped", "left", "suspended")
 _SENDERS = {
     **dict.fromkeys(("joined", "left", "suspended", "admitted", "write-requested"), "participant"),
-    "stream-opened": "owner",
+    **dict.fromkeys(("stream-opened", "stream-reused"), "owner"),
 }
 NEVER = 1 << 62
+#: Deadlines that a jump of the clock does not move, because they were given as a time or are recorded anew.
+_AT_A_TIME = ("expiry", "pause_end", "admission", "ban_end", "invitation_end")
 _BY_GATEWAY = ("space-started", "clock-jumped", "frames-dropped", "admission-ended")
 
 
@@ -109,6 +119,10 @@ class SpaceAuditor:
         is_unknown = name in _CHANGES and "stream_id" in fields and self._ledger.find(fields["stream_id"]) is None
         if not meant and is_unknown and name != "stream-opened" and not space.whole:
             raise Unjudged("the log begins in the middle")
+        stream = self._ledger.find(str(fields.get("stream_id")))
+        if not meant and stream is not None and stream.delegated and fields.get("reason") == "delegation_ended":
+            _follow(self._ledger, record, fields)
+            raise Unjudged(DELEGATION)
         if not meant:  # or it is what was expected, about something else
             meant = [each for each in space.expected if (each.record, each.cause_seq) == (name, record.cause_seq)][:1]
             for each in meant:
@@ -160,7 +174,8 @@ class SpaceAuditor:
     def _unasked(self, record: ControlRecord, fields: dict[str, Any]) -> None:
         name, ledger = record.record, self._ledger
         timer = happened.timer_of(name, fields)
-        if timer is None and name not in _MAY_PRECEDE_WHAT_IS_DUE:
+        is_idle = name == "stream-ended" and (fields.get("by"), fields.get("reason")) == (kinds.GATEWAY, "idle")
+        if timer is None and not is_idle and name not in _MAY_PRECEDE_WHAT_IS_DUE:
             self._overdue(record)
         if name == "envelope":
             self._envelope(record, fields)
@@ -171,6 +186,9 @@ class SpaceAuditor:
             self._judge(record, timer[0], lambda: self._in_time(record, fields, timer))
         elif name == "admission-ended" and fields["participant"] in self._space.admitted:
             pass  # it has joined by another way, which is not recorded
+        elif is_idle:
+            event = Event(ledger, record, fields)
+            self._judge(record, "idle", lambda: self._compare(record, fields, happened.idle(event)[0]))
         elif name == "write-revoked" and fields.get("reason") == "max_frames":
             event = Event(ledger, record, fields, self._frames)
             self._judge(record, "spent", lambda: self._compare(record, fields, happened.spent(event)[0]))
@@ -243,10 +261,14 @@ class SpaceAuditor:
         stream = self._ledger.find(str(fields.get("stream_id")))
         for key in (fields.keys() | asked.keys()) - _NOT_COMPARED:
             value, right = fields.get(key, _DEFAULTS.get(key)), asked.get(key, _DEFAULTS.get(key))
+            if key == "authorized_writers" and stream is not None and stream.delegated:
+                continue
             if key == "authorized_writers" and key not in asked and stream is not None:
                 right = [*stream.listed(), fields["participant"]]
             if key == "authorized_writers" and stream is not None and stream.disputed:
-                value, right = ([each for each in some if each not in stream.disputed] for some in (value, right))
+                value, right = (
+                    [each for each in some if each not in stream.disputed] for some in (value or [], right or [])
+                )
             if key == "formats":
                 value = [{name: each[name] for name in each if name != "schema_hash"} for each in value or ()]
             if (key == "message" and key not in asked) or (right is None and not space.whole and key in asked):
@@ -316,6 +338,12 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
     """Change the state as a record says, whether it was right or not."""
     space, who = ledger.space, f.get("participant", "")
     stream = ledger.find(str(f.get("stream_id")))
+    if stream is not None and "authorized_writers" in f:
+        stream.delegated |= f.get("parent") is not None or f.get("delegate") is not None
+        if stream.delegated:  # the list says who is left
+            stream.disputed = dict.fromkeys((*stream.writers, *f["authorized_writers"]))
+    if stream is not None and record.record in _CHANGES:
+        stream.touched = record.ts
     match record.record:
         case "space-started":
             space.epoch, space.config = f["epoch"], f["config"]
@@ -325,9 +353,10 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
             space.to_suspend = dict.fromkeys(space.people)
         case "clock-jumped":
             for timer, at in list(space.due.items()):
-                if timer[0] not in ("expiry", "pause_end", "admission") and at > record.ts - f.get("shift", 0):
+                if timer[0] not in _AT_A_TIME and at > record.ts - f.get("shift", 0):
                     ledger.set_timer(timer, at + f.get("shift", 0))
         case "joined":
+            ledger.set_timer(("invitation_end", who, ""), None)
             ledger.enter(who, extended=f.get("extensions") is not None)
         case "left":
             ledger.leave(who, record.ts)
@@ -343,6 +372,18 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
             space.grants[who] = {id: patterns for id, patterns in left.items() if patterns}
         case "invited":
             space.invited[who] = space.roster[who] = f["capabilities"]
+            ledger.set_timer(("invitation_end", who, ""), f.get("expires_at"))
+        case "uninvited":
+            space.invited.pop(who, None)
+            space.grants.pop(who, None)
+            space.enrol(who)
+            ledger.set_timer(("invitation_end", who, ""), None)
+        case "banned":
+            space.banned[who] = f["until"]
+            ledger.set_timer(("ban_end", who, ""), f["until"])
+        case "unbanned":
+            space.banned.pop(who, None)
+            ledger.set_timer(("ban_end", who, ""), None)
         case "admitted":
             space.admitted[who] = f["capabilities"]
             space.enrol(who)
@@ -374,6 +415,7 @@ def _follow(ledger: Ledger, record: ControlRecord, f: dict[str, Any]) -> None:
                 *(f.get("alias"), dict.fromkeys(f.get("auto_grant", ()))),
                 formats=[each["id"] for each in f.get("formats", ())],
                 enforced=policy["validate"] == "enforce",
+                idle=policy.get("idle_timeout", 0.0),
             )
             ledger.open(opened, record.seq, f.get("authorized_readers"), f["authorized_writers"])
             ledger.set_timer(("start_timeout", opened.id, ""), f.get("start_by"))

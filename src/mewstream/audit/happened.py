@@ -54,6 +54,7 @@ def join(event: Event) -> list[Expected]:
     than it has."""
     space, fields, who = event.ledger.space, event.fields, event.participant
     need(space.has(who in space.roster), "", f"{who} is no participant of this space")
+    need(who not in space.banned, "", f"{who} is banned")
     room = len(space.people) < space.setting("limits", "participants_per_space")
     need(who in space.people or room, "", "participants_per_space is reached")
     was = {"resumed": space.people.get(who) is False, "replaced": space.people.get(who) is True}
@@ -236,7 +237,40 @@ def admission(ledger: Ledger, timer: Timer) -> Expected:
     return Expected("admission-ended", {"participant": timer[1], "reason": "expired"})
 
 
-BY_TIME = {each.__name__: each for each in (admission, expiry, start_timeout, owner_left, pause_end, rejoin)}
+@rule("Who is in the space")
+def ban_end(ledger: Ledger, timer: Timer) -> Expected:
+    """A ban that did not end in time, or ended too early."""
+    return Expected("unbanned", {"participant": timer[1], "by": kinds.GATEWAY})
+
+
+@rule("Invitations")
+def invitation_end(ledger: Ledger, timer: Timer) -> Expected:
+    """An invitation that did not end in time, or ended too early."""
+    return Expected("uninvited", {"participant": timer[1], "by": kinds.GATEWAY, "reason": "expired"})
+
+
+@rule("Ending")
+def idle(event: Event) -> list[Expected]:
+    """A stream closed as idle that has no such time limit, or was changed within it."""
+    stream = event.ledger.space.streams.get(event.fields["stream_id"])
+    if stream is None or not stream.idle or event.record.ts < stream.touched + round(stream.idle * SECOND):
+        raise Refusal("", "the stream was not idle for as long as it may be")
+    return [Expected("stream-ended", {"stream_id": stream.id, "how": "closed", "by": kinds.GATEWAY, "reason": "idle"})]
+
+
+@rule("Names")
+def reuse(event: Event) -> list[Expected]:
+    """A stream given back to somebody who does not own it."""
+    stream = event.ledger.space.streams.get(event.fields["stream_id"])
+    owner = stream.owner if stream is not None else None
+    need(owner == event.fields["owner"], "", f"the stream is {owner}'s")
+    return []
+
+
+BY_TIME = {
+    each.__name__: each
+    for each in (admission, ban_end, invitation_end, expiry, start_timeout, owner_left, pause_end, rejoin)
+}
 
 
 def timer_of(record: str, fields: dict[str, Any]) -> Timer | None:
@@ -253,6 +287,10 @@ def timer_of(record: str, fields: dict[str, Any]) -> Timer | None:
             return "start_timeout", stream, ""
         case (("stream-ended" | "ownership-transferred"), _, "owner_left"):
             return "owner_left", stream, ""
+        case "unbanned", _, _:
+            return "ban_end", participant, ""
+        case "uninvited", _, "expired":
+            return "invitation_end", participant, ""
         case "unpaused", _, _:
             return "pause_end", participant, ""
     return None

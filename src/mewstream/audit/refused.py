@@ -32,7 +32,7 @@ _FIELDS = (
         "message",
     ),
     *("on_owner_leave", "owner_leave_grace", "on_slow", "validate", "participant_id", "new_owner", "retain_write"),
-    *("conditions", "recipient", "grant_id", "timeout_seconds"),
+    *("conditions", "recipient", "grant_id", "timeout_seconds", "ban", "expires_in"),
 )
 _MAY_BE_ABOUT_MORE = (kinds.CAPABILITY_GRANT, kinds.CAPABILITY_REVOKE, kinds.INVITE)
 _COUNTED = {
@@ -55,6 +55,9 @@ def refusal(event: Event) -> list[Expected]:
         raise Unjudged(_SUM)
     is_reserved = kind in kinds.RESERVED or (kind.startswith("system/") and kind != kinds.JOIN)
     need((code == "reserved_kind") == is_reserved or "expected_from" in details, "", f"{code} for {kind}")
+    if "banned_until" in details:
+        need(fields["sender"] in event.ledger.space.banned, "", "refused as banned, and it is not")
+        return []
     if code == "reserved_kind" or "expected_from" in details:
         return []
     if kind in ("frame", kinds.STREAM_DATA):
@@ -80,7 +83,8 @@ def refusal(event: Event) -> list[Expected]:
         need(right.code == code, "", f"refused with {code}, and {right.code} follows from the state: {right}")
         return []
     is_shape = code == "validation_error" and details.get("field") not in _FIELDS
-    need(is_shape or code == "limit_exceeded", "", f"refused with {code}, though nothing forbids it")
+    is_shape = is_shape or code == "limit_exceeded"
+    need(event.ledger.space.has(is_shape), "", f"refused with {code}, though nothing forbids it")
     return _by_code(event, code, kind, details)
 
 
@@ -130,6 +134,8 @@ def _by_code(event: Event, code: str, kind: str, details: dict[str, Any]) -> lis
             claim = not space.is_present(details["participant_id"])
         case "target_not_found":
             claim = not any(each in space.roster or each in space.people for each in details.get("targets", ()))
+        case "already_exists" if stream is not None and "owner" in details:
+            claim = stream.owner == details["owner"]
         case "already_exists" if "participant_id" in details:
             claim = details["participant_id"] in space.roster
         case "capability_violation":

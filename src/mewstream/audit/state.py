@@ -23,6 +23,7 @@ _DOCUMENTED: dict[str, dict[str, Any]] = {
         "reconnect_grace": 0.0,
         "suspend_for": 30.0,
         "start_timeout": 60.0,
+        "idle_timeout": 0.0,
         "invites": "ordinary",
     },
     "limits": {
@@ -34,6 +35,7 @@ _DOCUMENTED: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("readers_per_stream", "invitations", "proposals_per_space"), 10_000),
         "admissions": 20_000,
         "write_requests_per_stream": 64,
+        "bans": 10_000,
         "streams_per_participant": 256,
         "auto_grants_per_stream": 128,
         "capability_grants": 1024,
@@ -56,7 +58,8 @@ class Right(msgspec.Struct, array_like=True):
 
 class Stream(msgspec.Struct, array_like=True):
     """``names``: the ids of the request and of the answer. ``disputed``: of whom it is not certain whether they may
-    write, because a record about them is missing."""
+    write, because a record about them is missing. ``delegated``: rights on it may depend on others, which
+    is not judged."""
 
     id: str
     owner: str
@@ -72,6 +75,9 @@ class Stream(msgspec.Struct, array_like=True):
     formats: list[str] = []
     enforced: bool = False
     requests: dict[str, None] = {}
+    idle: float = 0.0
+    touched: int = 0
+    delegated: bool = False
 
     def listed(self) -> list[str]:
         return [self.owner, *(each for each in self.writers if each != self.owner)]
@@ -94,6 +100,7 @@ class Space(msgspec.Struct, array_like=True):
     roster: dict[str, list[Any]] = {}
     invited: dict[str, list[Any]] = {}
     admitted: dict[str, list[Any]] = {}
+    banned: dict[str, int] = {}
     grants: dict[str, dict[str, list[Any]]] = {}
     granters: dict[str, str] = {}
     people: dict[str, bool] = {}
@@ -329,10 +336,11 @@ class Ledger:
 
     def settle(self, stream: Stream, listed: list[str], seq: int) -> None:
         """Everyone was told this list of writers: it says what was disputed, and what differs is disputed now."""
+        told = set(listed)
         for writer in stream.disputed:
-            if writer in listed and writer not in stream.writers:
+            if writer in told and writer not in stream.writers:
                 self.give(stream, writer, Right(seq))
-            elif writer not in listed:
+            elif writer not in told:
                 self.take(stream, writer)
         if list(stream.writers) != listed:
             stream.disputed = dict.fromkeys(set(stream.writers).symmetric_difference(listed))

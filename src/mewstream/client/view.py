@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mewstream.client import events, untrusted
+from mewstream.client import delegations, events, untrusted
 from mewstream.client.errors import refusal
 from mewstream.client.mcp import is_notification
 from mewstream.client.messages import Message
@@ -86,7 +86,7 @@ class View:
         """Whether the welcome had no room for all streams, so that pages of them are still to come."""
         self.lacks_participants = False
         """The same for participants."""
-        self._make_stream = make_stream
+        self.make_stream = make_stream
         self._replayed: dict[str, Stream] = {}
         """Streams that are not open any more and that the replay after a resume may still mention."""
         self._unlisted_streams: set[str] = set()
@@ -166,7 +166,7 @@ class View:
         self._unlisted_streams.discard(id)
         stream = self.streams._by_id.get(id) or self._replayed.get(id)
         if stream is None or not stream.is_open:
-            stream = self._make_stream(described)
+            stream = self.make_stream(described)
         else:
             stream._describe_again(described)
         if id not in self.streams._by_id:
@@ -228,9 +228,14 @@ class View:
             return None
         if "owner" not in described and len(message.to) == 1:
             described = {**described, "owner": message.to[0]}
+        if described.get("reused") is True:
+            # Nothing was opened: we were given our own stream again, which the welcome has listed.
+            if not is_replay:
+                self.stream(described)
+            return None
         if is_replay:
             known = self.streams._by_id.get(id) or self._replayed.get(id)
-            stream = self._replayed[id] = known or self._make_stream(described)
+            stream = self._replayed[id] = known or self.make_stream(described)
         else:
             stream = self.stream(described)
         stream._opened_by.update((message.id, *message.correlation_id))
@@ -274,12 +279,14 @@ class View:
                 if given is not None and message.kind == kinds.WRITE_GRANTED:
                     conditions[participant] = given
                 changes["conditions"] = conditions
+                changes["delegations"] = delegations.changed(stream.delegations, participant, payload)
             stream._update(**changes)
             if message.kind in (kinds.WRITE_GRANTED, kinds.WRITE_DENIED):
                 stream._answered(participant)
         by, reason = untrusted.text(payload.get("by")), untrusted.text(payload.get("reason"))
         if message.kind == kinds.WRITE_GRANTED:
-            return events.WriteGranted(id, participant, by, reason, given, message=message)
+            delegate = untrusted.as_object(payload.get("delegate")) or None
+            return events.WriteGranted(id, participant, by, reason, given, delegate, message=message)
         kind = {
             kinds.WRITE_REVOKED: events.WriteRevoked,
             kinds.WRITE_DENIED: events.WriteDenied,
@@ -296,6 +303,7 @@ class View:
             conditions = stream.conditions
             conditions.pop(new_owner, None)
             changes = {"owner": new_owner, "owner_connected": True, "conditions": conditions}
+            changes["delegations"] = delegations.transferred(stream.delegations, new_owner)
             if "authorized_writers" in payload:
                 changes["authorized_writers"] = payload["authorized_writers"]
             stream._update(**changes)

@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from mewstream.protocol import kinds
+from mewstream.protocol import delegation, kinds
 from mewstream.protocol import transitions as table
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     AdmissionEnded,
     Admitted,
+    Banned,
     CapabilitiesGranted,
     CapabilitiesRevoked,
     ClockJumped,
@@ -33,8 +34,11 @@ from mewstream.protocol.records import (
     SpaceStarted,
     StreamEnded,
     StreamOpened,
+    StreamReused,
     StreamStarted,
     Suspended,
+    Unbanned,
+    Uninvited,
     Unpaused,
     WriteDenied,
     WriteGranted,
@@ -86,9 +90,12 @@ def _frames(state: SpaceState, record: Frame | FrameBlock) -> None:
     stream = state.streams[record.stream_id]
     stream.frames = record.stream_seq + count - 1
     stream.last_seq = state.seq
+    stream.last_ts = record.ts
+    if stream.policy.idle_timeout:
+        _await_idle(state, stream)
     right = stream.writers[record.sender]
-    if right.frames_left is not None:
-        right.frames_left -= count
+    if right.is_bounded:
+        delegation.spend(stream, record.sender, count)
 
 
 def _frame(state: SpaceState, record: Frame) -> None:
@@ -125,7 +132,7 @@ def _remember(state: SpaceState, sender: str, id: str, answer: Answer) -> None:
                 _forget_id(state, silent, forgotten)
     state.answers[sender] = answers
     answers[id] = answer
-    if not answer.records:  # what was refused has reached nobody, and others may use its id
+    if not answer.is_private:
         state.used_ids.setdefault(id, sender)
     while len(answers) > state.limits.remembered_ids:
         oldest = next(iter(answers))
@@ -167,6 +174,10 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
         state.roster[id] = admission.capabilities
     state.compiled.clear()
     state.descriptions.forget_all()
+    for stream in state.streams.values():
+        if stream.policy.idle_timeout:
+            # Nobody could write while the gateway was down.
+            state.timers["idle", stream.id, ""] = record.ts + round(stream.policy.idle_timeout * SECOND)
 
 
 def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
@@ -174,7 +185,7 @@ def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
     the expiry of a right, do not. The new ends of pauses are records of their own."""
     before = record.ts - record.shift
     for timer, due in list(state.timers.items()):
-        if timer[0] not in ("expire", "pause", "admission") and due > before:
+        if timer[0] not in ("expire", "pause", "admission", "invitation", "ban") and due > before:
             state.timers[timer] = due + record.shift
 
 
@@ -196,6 +207,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
     present.extensions = record.extensions
     state.shut_down.pop(record.participant, None)
     state.timers.pop(("rejoin", record.participant, ""), None)
+    state.timers.pop(("invitation", record.participant, ""), None)
     for stream_id in _owned(state, record.participant):
         state.timers.pop(("owner", stream_id, ""), None)
 
@@ -248,6 +260,29 @@ def _invited(state: SpaceState, record: Invited) -> None:
     state.roster[record.participant] = record.capabilities
     _capabilities_changed(state, record.participant)
     _answered_by(state, record.by, record.request_id, record)
+    if record.expires_at is not None:
+        state.timers["invitation", record.participant, ""] = record.expires_at
+
+
+def _uninvited(state: SpaceState, record: Uninvited) -> None:
+    id = record.participant
+    del state.invited[id]
+    state.timers.pop(("invitation", id, ""), None)
+    for grant_id in state.capability_grants.pop(id, {}):
+        state.granters.pop(grant_id, None)
+    if id not in state.admitted and id not in state.config.get("participants", {}):
+        del state.roster[id]
+    _capabilities_changed(state, id)
+
+
+def _banned(state: SpaceState, record: Banned) -> None:
+    state.banned[record.participant] = record.until
+    state.timers["ban", record.participant, ""] = record.until
+
+
+def _unbanned(state: SpaceState, record: Unbanned) -> None:
+    state.banned.pop(record.participant, None)
+    state.timers.pop(("ban", record.participant, ""), None)
 
 
 def _admitted(state: SpaceState, record: Admitted) -> None:
@@ -310,7 +345,24 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         state.aliases[record.alias] = stream.id
     if record.start_by is not None:
         state.timers["start", stream.id, ""] = record.start_by
+    _await_idle(state, stream)
     _answered_by(state, record.owner, record.request_id, record)
+
+
+def _stream_reused(state: SpaceState, record: StreamReused) -> None:
+    _remember(state, record.owner, record.request_id, Answer(record.digest, record.seq, record.ts, [record]))
+
+
+def _touched(state: SpaceState, stream: Stream, record: Record) -> None:
+    """Something of a stream has changed, so that it is not idle."""
+    stream.last_seq = record.seq
+    stream.last_ts = record.ts
+    _await_idle(state, stream)
+
+
+def _await_idle(state: SpaceState, stream: Stream) -> None:
+    if stream.policy.idle_timeout:
+        state.timers["idle", stream.id, ""] = stream.last_ts + round(stream.policy.idle_timeout * SECOND)
 
 
 def index_stream(state: SpaceState, stream: Stream) -> None:
@@ -351,7 +403,7 @@ def _stream_started(state: SpaceState, record: StreamStarted) -> None:
     stream.status = table.BY_EVENT_AND_STATE[kinds.STREAM_START, stream.status].target
     state.welcome_digest.add("stream", stream.id, stream.owner, stream.status)
     stream.version += 1
-    stream.last_seq = record.seq
+    _touched(state, stream, record)
     state.timers.pop(("start", stream.id, ""), None)
 
 
@@ -371,10 +423,10 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
         state.timers.pop(("expire", stream.id, writer), None)
     for reader in stream.readers or ():
         _drop_right(state, reader, "reads", stream.id)
+    for what in ("start", "owner", "idle"):
+        state.timers.pop((what, stream.id, ""), None)
     for participant in stream.write_requests:
         _drop_right(state, participant, "asks", stream.id)
-    state.timers.pop(("start", stream.id, ""), None)
-    state.timers.pop(("owner", stream.id, ""), None)
 
 
 # -- rights ---------------------------------------------------------------------------------------
@@ -383,8 +435,20 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
 def _write_granted(state: SpaceState, record: WriteGranted) -> None:
     stream = state.streams[record.stream_id]
     held = stream.writers.get(record.participant)
-    right = WriteRight(held.since if held else record.seq, record.expires_at, record.max_frames, record.conditions)
+    right = WriteRight(
+        since=held.since if held else record.seq,
+        expires_at=record.expires_at,
+        frames_left=record.max_frames,
+        conditions=record.conditions,
+        by=record.by,
+        parent=record.parent,
+        delegate=record.delegate,
+    )
+    # What a right that is granted again with less depth does not cover any more ends at this very record.
+    for each in delegation.below(stream, record.participant, beyond=record.delegate.depth if record.delegate else 0):
+        _drop_writer(state, stream, each)
     _set_writer(state, stream, record.participant, right)
+    delegation.narrow(stream, record.participant)
     if record.conditions is not None and record.participant in stream.auto_grant:
         # What was granted under conditions must not come back without them.
         _end_standing(state, stream, record.participant)
@@ -393,7 +457,8 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
 
 def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
     stream = state.streams[record.stream_id]
-    _drop_writer(state, stream, record.participant)
+    for each in (*delegation.below(stream, record.participant), record.participant):
+        _drop_writer(state, stream, each)
     # An explicit revoke ends a standing grant; one that time or a lost connection caused does not.
     if record.request_id is not None and record.participant in stream.auto_grant:
         _end_standing(state, stream, record.participant)
@@ -408,6 +473,7 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
     _drop_right(state, record.previous_owner, "owns", stream.id)
     _add_right(state, record.new_owner, "owns", stream.id)
     held = stream.writers.get(record.new_owner)
+    delegation.release(stream, record.new_owner)
     # The right of an owner is never conditional.
     _set_writer(state, stream, record.new_owner, WriteRight(held.since if held else record.seq))
     if record.previous_owner not in record.authorized_writers:
@@ -445,14 +511,14 @@ def _write_requested(state: SpaceState, record: WriteRequested) -> None:
     stream = state.streams[record.stream_id]
     request = stream.write_requests.setdefault(record.participant, WriteRequest(record.ts))
     request.reason = record.reason
-    stream.last_seq = record.seq
+    _touched(state, stream, record)
     _add_right(state, record.participant, "asks", stream.id)
 
 
 def _write_denied(state: SpaceState, record: WriteDenied) -> None:
     stream = state.streams[record.stream_id]
     _drop_request(state, stream, record.participant)
-    stream.last_seq = record.seq
+    _touched(state, stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
 
@@ -467,7 +533,7 @@ def _right_changed(
     record: WriteGranted | WriteRevoked | OwnershipTransferred | ReadGranted | ReadRevoked,
 ) -> None:
     stream.version += 1
-    stream.last_seq = record.seq
+    _touched(state, stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
 
@@ -532,12 +598,16 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     CapabilitiesGranted: _capabilities_granted,
     CapabilitiesRevoked: _capabilities_revoked,
     Invited: _invited,
+    Uninvited: _uninvited,
+    Banned: _banned,
+    Unbanned: _unbanned,
     Admitted: _admitted,
     AdmissionEnded: _admission_ended,
     Paused: _paused,
     Unpaused: _unpaused,
     ShutDown: _shut_down,
     StreamOpened: _stream_opened,
+    StreamReused: _stream_reused,
     StreamStarted: _stream_started,
     StreamEnded: _stream_ended,
     WriteGranted: _write_granted,

@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from mewstream.protocol.delegation import Delegation
+
 Conditions = dict[str, Any]
 """``{"expires_at": RFC 3339, "max_frames": int}``, each key optional."""
 
@@ -129,6 +131,33 @@ class Invited(Record, tag="invited"):
     capabilities: list[dict[str, Any]]
     by: str
     request_id: str
+    expires_at: int | None = None
+    """When the invitation ends, if nobody has joined by it. None: never."""
+
+
+class Uninvited(Record, tag="uninvited"):
+    """An invitation was taken back (``withdrawn``) or has ended (``expired``), and with it everything that was granted
+    to the participant at run time."""
+
+    participant: str
+    by: str
+    reason: str
+
+
+class Banned(Record, tag="banned"):
+    """A participant may not join, nor send anything over HTTP, until ``until``."""
+
+    participant: str
+    until: int
+    by: str
+    reason: str | None = None
+
+
+class Unbanned(Record, tag="unbanned"):
+    """A ban has ended: by a participant, or by the gateway when its time was over."""
+
+    participant: str
+    by: str
 
 
 class Admitted(Record, tag="admitted"):
@@ -186,6 +215,7 @@ class StreamPolicy(msgspec.Struct, frozen=True):
     owner_leave_grace: float
     on_slow: str
     validate: str
+    idle_timeout: float = 0.0
 
 
 class StreamOpened(Record, tag="stream-opened"):
@@ -204,6 +234,20 @@ class StreamOpened(Record, tag="stream-opened"):
     formats: list[dict[str, Any]] = []
     start_by: int | None = None
     owner_connected: bool = True
+    alias_taken_by: str | None = None
+    """The stream that has the desired name, if the requester is told."""
+
+
+class StreamReused(Record, tag="stream-reused"):
+    """The owner of a stream asked for its name again (``if_exists: reuse``). Nothing changes, and the owner alone is
+    told: ``described`` is the stream as it was then. The request itself is not relayed."""
+
+    stream_id: str
+    owner: str
+    kind: str
+    request_id: str
+    digest: int
+    described: dict[str, Any]
 
 
 class StreamStarted(Record, tag="stream-started"):
@@ -237,10 +281,16 @@ class WriteGranted(Record, tag="write-granted"):
     max_frames: int | None = None
     request_id: str | None = None
     replaces: str | None = None
-    """The writer in whose place it was granted, whose right the record before took away."""
+    """The writer in whose place it was granted, whose right a record before took away."""
+    parent: str | None = None
+    """The delegate that has granted it, and with whose right it ends. None for grants of the owner and of managers."""
+    delegate: Delegation | None = None
+    """The participant may grant the right in turn."""
 
 
 class WriteRevoked(Record, tag="write-revoked"):
+    """It takes away the rights below that of ``participant`` too. A record for each of them follows."""
+
     stream_id: str
     participant: str
     authorized_writers: list[str]

@@ -26,6 +26,8 @@ from mewstream.protocol.records import (
     Refused,
     StreamEnded,
     StreamOpened,
+    StreamReused,
+    Uninvited,
     Unpaused,
     WriteDenied,
     WriteGranted,
@@ -112,6 +114,8 @@ def private_to(record: Record) -> str | None:
             return sender
         case FramesDropped(participant=participant):
             return participant
+        case StreamReused(owner=owner):
+            return owner
     return None
 
 
@@ -152,6 +156,12 @@ def _invited(space: str, record: Invited) -> Message:
     return Message(kinds.PRESENCE, payload, correlation_id=record.request_id)
 
 
+def _uninvited(space: str, record: Uninvited) -> Message | None:
+    if record.by != kinds.GATEWAY:
+        return None
+    return Message(kinds.PRESENCE, {"event": "uninvited", "participant": {"id": record.participant}})
+
+
 def _unpaused(space: str, record: Unpaused) -> Message | None:
     if record.by != kinds.GATEWAY:
         return None
@@ -182,10 +192,17 @@ def _frames_dropped(space: str, record: FramesDropped) -> Message:
 
 def _stream_opened(space: str, record: StreamOpened) -> Message:
     described = Stream.opened(record).describe(space, owner_connected=record.owner_connected)
+    if record.alias_taken_by is not None:
+        described |= {"alias": None, "alias_taken_by": record.alias_taken_by}
     if record.status == Status.LIVE:
         return Message(EMITS[kinds.STREAM_REQUEST], described, [record.owner], record.request_id)
     mirror = described["namespace"]
     return Message(EMITS[kinds.STREAM_ANNOUNCE], {"stream": described}, None, record.request_id, mirror)
+
+
+def _stream_reused(space: str, record: StreamReused) -> Message:
+    payload = record.described if record.kind == kinds.STREAM_REQUEST else {"stream": record.described}
+    return Message(EMITS[record.kind], payload, [record.owner], record.request_id, record.described["namespace"])
 
 
 def _stream_ended(space: str, record: StreamEnded) -> Message | None:
@@ -236,6 +253,10 @@ def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted
         payload["conditions"] = record.conditions
     if isinstance(record, WriteGranted) and record.replaces is not None:
         payload["replaces"] = record.replaces
+    if isinstance(record, WriteGranted) and record.parent is not None:
+        payload["parent"] = record.parent
+    if isinstance(record, WriteGranted) and record.delegate is not None:
+        payload["delegate"] = record.delegate
     if isinstance(record, WriteRevoked) and record.replaced_by is not None:
         payload["replaced_by"] = record.replaced_by
     return Message(EMITS[_RIGHT_EVENTS[type(record)]], payload, correlation_id=record.request_id)
@@ -256,10 +277,12 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     Joined: _joined,
     Left: _left,
     Invited: _invited,
+    Uninvited: _uninvited,
     Unpaused: _unpaused,
     Refused: _refused,
     FramesDropped: _frames_dropped,
     StreamOpened: _stream_opened,
+    StreamReused: _stream_reused,
     StreamEnded: _stream_ended,
     OwnershipTransferred: _ownership_transferred,
     WriteDenied: _write_denied,

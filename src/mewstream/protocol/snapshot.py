@@ -52,6 +52,7 @@ class _Snapshot(msgspec.Struct):
     granters: dict[str, str] = {}
     proposals: list[tuple[str, str]] = []
     admitted: dict[str, Admission] = {}
+    banned: dict[str, int] = {}
 
 
 #: What is written in another form, and what follows from the rest.
@@ -103,7 +104,7 @@ def load(data: bytes) -> SpaceState:
         for sender, answers in snapshot.answers.items()
     }
     for sender, answers in state.answers.items():
-        state.used_ids.update({id: sender for id, each in answers.items() if not each.is_refusal})
+        state.used_ids.update({id: sender for id, each in answers.items() if not each.is_private})
     state.proposals = Proposals.of(snapshot.proposals)
     for participant, pause in snapshot.paused.items():
         if isinstance(pause, int):

@@ -14,13 +14,14 @@ import msgspec
 
 from mewstream.protocol import kinds
 from mewstream.protocol.capabilities import EMPTY, Capabilities
+from mewstream.protocol.delegation import Delegation
 from mewstream.protocol.descriptions import Descriptions
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import ValidationFailed
 from mewstream.protocol.identifiers import stream_names
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
-from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy
+from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy, StreamReused
 from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
@@ -68,6 +69,16 @@ class WriteRight(msgspec.Struct):
     expires_at: int | None = None
     frames_left: int | None = None
     conditions: dict[str, Any] | None = None
+    by: str | None = None
+    """Who has granted it last; None if it came with the opening or a transfer."""
+    parent: str | None = None
+    """The delegate that has granted it, and with whose right it ends. None: the owner or a manager has."""
+    delegate: Delegation | None = None
+    is_bounded: bool = False
+    """Whether a frame has to be judged by conditions, its own or those of a right above it."""
+
+    def __post_init__(self) -> None:
+        self.is_bounded = self.conditions is not None or self.parent is not None
 
 
 class WriteRequest(msgspec.Struct):
@@ -96,6 +107,8 @@ class Stream(msgspec.Struct):
     formats: list[dict[str, Any]]
     frames: int = 0
     last_seq: int = 0
+    last_ts: int = 0
+    """When it had its last frame or change, in microseconds."""
     sequences: dict[str, tuple[int, int]] = {}
     """Writer -> (counting since, last sequence) of its ``stream/data``. This outlives a revoke: a writer that is
     granted again within its session continues its numbers."""
@@ -133,6 +146,7 @@ class Stream(msgspec.Struct):
             announced=record.status != Status.LIVE,
             formats=record.formats,
             last_seq=record.seq,
+            last_ts=record.ts,
             readers_seq=None if record.authorized_readers is None else record.seq,
         )
 
@@ -167,6 +181,10 @@ class Stream(msgspec.Struct):
             ("authorized_readers", None if self.readers is None else list(self.readers)),
             ("formats", self.formats or None),
             ("conditions", conditions or None),
+            ("delegations", self._described_delegations() or None),
+            # These are told once, in the answer to a request.
+            ("reused", None),
+            ("alias_taken_by", None),
             ("write_requests", self._described_requests() or None),
         ):
             if value is None:
@@ -174,6 +192,17 @@ class Stream(msgspec.Struct):
             else:
                 described[key] = value
         return described
+
+    def _described_delegations(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "participant_id": writer,
+                "by": right.parent or right.by,
+                "depth": 0 if right.delegate is None else right.delegate.depth,
+            }
+            for writer, right in self.writers.items()
+            if right.parent is not None or right.delegate is not None
+        ]
 
     def _described_requests(self) -> list[dict[str, Any]]:
         return [
@@ -200,8 +229,9 @@ class Answer(msgspec.Struct):
     records: list[Record] = []
 
     @property
-    def is_refusal(self) -> bool:
-        return any(isinstance(record, Refused) for record in self.records)
+    def is_private(self) -> bool:
+        """The envelope reached nobody: others may use its id."""
+        return any(isinstance(record, Refused | StreamReused) for record in self.records)
 
 
 @dataclass(slots=True)
@@ -221,6 +251,8 @@ class SpaceState:
     invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     admitted: dict[str, Admission] = field(default_factory=dict)
     """Those who may join because a signed token has named them."""
+    banned: dict[str, int] = field(default_factory=dict)
+    """Those who may neither join nor send anything, and until when."""
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
     granters: dict[str, str] = field(default_factory=dict)
@@ -306,6 +338,11 @@ class SpaceState:
         """Connected, or suspended and expected back."""
         return participant in self.participants
 
+    def knows_extensions(self, participant: str) -> bool:
+        """Whether its client has sent ``extensions``. What it does not mean as we do stays metadata otherwise."""
+        present = self.participants.get(participant)
+        return present is not None and present.extensions is not None
+
     def is_paused(self, participant: str, now: int) -> bool:
         pause = self.paused.get(participant)
         return pause is not None and (pause.until is None or now < pause.until)
@@ -313,11 +350,6 @@ class SpaceState:
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)
         return present is not None and present.connected
-
-    def knows_v04_alone(self, participant: str) -> bool:
-        """Whether its client sent no extensions, so that a field of ours that it uses otherwise is metadata to it."""
-        present = self.participants.get(participant)
-        return present is None or present.extensions is None
 
     # -- streams ------------------------------------------------------------------------------
 

@@ -70,6 +70,14 @@ class Stream:
         return self._stream.alias
 
     @property
+    def reused(self) -> bool:
+        return self._stream.reused
+
+    @property
+    def alias_taken_by(self) -> str | None:
+        return self._stream.alias_taken_by
+
+    @property
     def namespace(self) -> str | None:
         return self._stream.namespace
 
@@ -88,6 +96,10 @@ class Stream:
     @property
     def conditions(self) -> dict[str, Any]:
         return self._stream.conditions
+
+    @property
+    def delegations(self) -> list[dict[str, Any]]:
+        return self._stream.delegations
 
     @property
     def write_requests(self) -> dict[str, str | None]:
@@ -124,10 +136,18 @@ class Stream:
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
         replaces: str | None = None,
+        delegate: int | None = None,
+        max_writers: int | None = None,
     ) -> None:
         self._loop.run(
             self._stream.grant(
-                participant, reason=reason, expires_at=expires_at, max_frames=max_frames, replaces=replaces
+                participant,
+                reason=reason,
+                expires_at=expires_at,
+                max_frames=max_frames,
+                replaces=replaces,
+                delegate=delegate,
+                max_writers=max_writers,
             )
         )
 

@@ -1,17 +1,21 @@
 """What a run of the pipeline costs: this checkout against an older commit, as CPU time of everything that it starts.
 
 python benchmarks/pipeline_cost.py [COMMIT] [--pairs 5] [--frames 4000000] [--batches 50] [--only large,small]
+python benchmarks/pipeline_cost.py --only ended --batches 200
 
-Two lines. ``large`` is one run over a journal of 4,000,000 frames. ``small`` are 50 batches of 1,000 records of all
-kinds, after ten more that warm up Java. Both checkouts run in processes of their own, one right after the other, and
-the order alternates. Counted is the CPU time of the driver, of the JVM and of all Python workers, also of those that
-have ended. Each pair gives one ratio, this checkout to the older one: below 1 this one is cheaper.
+``large`` is one run over a journal of 4,000,000 frames. ``small`` are 50 batches of 1,000 records of all kinds, after
+ten more that warm up Java; it tells how many jobs of Spark a batch took. ``ended`` is of this checkout alone: batches
+of 500 new spaces each, which end, and what the last of them cost to those around the tenth. Both checkouts run in
+processes of their own, one right after the other, and the order alternates. Counted is the CPU time of the driver, of
+the JVM and of all Python workers, also of those that have ended. Each pair gives one ratio, this checkout to the older
+one: below 1 this one is cheaper.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import os
 import resource
 import statistics
@@ -26,6 +30,10 @@ BASE_COMMIT = "2480705"
 BATCH_RECORDS = 1000
 WARM_UP = 10
 SPACES = 5
+ENDED_SPACES = 500
+RECORDS_OF_A_SPACE = 8
+#: So many batches are looked at together.
+WINDOW = 6
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -47,10 +55,19 @@ def main() -> None:
         journals = options.journals or Path(scratch)
         for line in options.only.split(","):
             size = options.frames if line == "large" else (WARM_UP + options.batches) * BATCH_RECORDS
+            if line == "ended":
+                size = options.batches
             data = journals / f"{line}-{size}"
             if not data.exists():
                 # By the older checkout: the newer one reads what it writes.
                 _child(older, "write", line, str(data), str(size))
+            if line == "ended":
+                ratio = _child(HERE.parent, "run", line, str(data), f"{scratch}/ended")
+                print(
+                    f"{line}: batches {size - WINDOW + 1} to {size} cost {ratio:.3f} times those around the tenth",
+                    flush=True,
+                )
+                continue
             ratios = []
             for pair in range(options.pairs):
                 cost = {}
@@ -93,8 +110,12 @@ def child(what: str, line: str, data: str, last: str) -> None:
         from mewstream.pipeline.runner import Settings, run
 
         assert run(Settings(data=data, warehouse=Path(last))).batches == 1
+    elif line == "ended":
+        costs = costs_of_batches(data, Path(last), ENDED_SPACES * RECORDS_OF_A_SPACE)
+        early = costs[WARM_UP - WINDOW // 2 : WARM_UP + WINDOW // 2]
+        print(statistics.median(costs[-WINDOW:]) / statistics.median(early))
     else:
-        print(cost_of_batches(data, Path(last)))
+        print(sum(costs_of_batches(data, Path(last), BATCH_RECORDS)[WARM_UP:]))
 
 
 def write(line: str, data: Path, size: int) -> None:
@@ -104,24 +125,54 @@ def write(line: str, data: Path, size: int) -> None:
 
         write_frames(data, size)
         return
+    if line == "ended":
+        write_ended(data, size)
+        return
     from journals import lively, write_journal
 
     plays = [lively(size // SPACES, space=f"space-{number}", seed=number) for number in range(SPACES)]
     write_journal(data, *plays, per_batch=50)
 
 
-def cost_of_batches(data: str, warehouse: Path) -> float:
-    """CPU seconds of all batches after those that warm up."""
-    from mewstream.pipeline.runner import Progress, Settings, run
+def write_ended(data: Path, batches: int) -> None:
+    """Spaces that begin, have a stream with a frame, and end."""
+    from journals import Play, append, opened
 
-    marks: list[float] = []
+    with opened(data) as journal:
+        for batch in range(batches):
+            spaces = []
+            for number in range(ENDED_SPACES):
+                play = Play(f"space-{batch}-{number}", people=("ann",), begin=True)
+                play.open("ann")
+                play.frame("ann", "stream-1")
+                play.send("ann", "stream/close", stream_id="stream-1")
+                play.leave("ann")
+                assert len(play.records) == RECORDS_OF_A_SPACE, len(play.records)
+                spaces.append(play)
+            append(journal, *spaces, per_batch=500)
+
+
+def costs_of_batches(data: str, warehouse: Path, records: int) -> list[float]:
+    """CPU seconds of each batch."""
+    from mewstream.pipeline.runner import Progress, Settings, run
+    from mewstream.pipeline.session import spark_session
+
+    spark = spark_session(config={"spark.driver.memory": "3g"})
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    marks, jobs = [_of_the_tree()], [0]
 
     def progress(_: Progress) -> None:
         marks.append(_of_the_tree())
+        jobs.append(scheduler.numTotalJobs())
 
-    run(Settings(data=data, warehouse=warehouse, max_records=BATCH_RECORDS), progress)
-    print(f"  {len(marks) - WARM_UP} batches, {time.process_time():.1f} s in the driver", file=sys.stderr)
-    return marks[-1] - marks[WARM_UP - 1]
+    run(Settings(data=data, warehouse=warehouse, max_records=records), progress, spark=spark)
+    per_batch = [after - before for before, after in itertools.pairwise(jobs)]
+    print(
+        f"  {len(marks) - 1} batches, {time.process_time():.1f} s in the driver, "
+        f"{statistics.median(per_batch[WARM_UP:] or per_batch)} jobs in a batch",
+        file=sys.stderr,
+    )
+    return [after - before for before, after in itertools.pairwise(marks)]
 
 
 def _of_the_tree() -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import mewstream.audit  # noqa: F401  (its modules declare the rules)
 from mewstream.audit.records import RULES
+from mewstream.history.frame_rules import RULES as FRAME_RULES
 
 _HEADER = """\
 # The audit's rules
@@ -34,6 +35,16 @@ may not.
 | rule | finds | part of the protocol |
 |---|---|---|
 """
+_FRAMES = """
+## Frames
+
+Frames are many, and are judged as columns (`src/mewstream/history/frame_rules.py`): each by the rights, presence,
+pauses and readers that the control records before it say. Its time counts as the latest of the log until then, so that
+a right that has expired stays expired. These rules stand in the protocol under [frames](protocol.md#frames).
+
+| rule | finds |
+|---|---|
+"""
 
 
 def anchor(heading: str) -> str:
@@ -46,7 +57,8 @@ def document() -> str:
         f"| `{rule.name}` | {rule.finds} | [{rule.section}](protocol.md#{anchor(rule.section)}) |"
         for rule in sorted(RULES.values())
     ]
-    return _HEADER + "\n".join(rows) + "\n"
+    of_frames = [f"| `{name}` | {finds} |" for name, finds in FRAME_RULES.items()]
+    return "\n".join([_HEADER + "\n".join(rows), _FRAMES + "\n".join(of_frames)]) + "\n"
 
 
 if __name__ == "__main__":

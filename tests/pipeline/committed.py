@@ -41,10 +41,11 @@ def batch_of(table: Table, rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def changes(tables: Tables, rows: dict[str, list[dict[str, Any]]]) -> dict[str, Change]:
-    """Files are written; nothing is committed."""
+    """Files are written, in place of all open rows of their tables; nothing is committed."""
     return {
         name: Change(
-            write_rows(tables.store, BY_NAME[name], batch_of(BY_NAME[name], each)), BY_NAME[name].has_open_rows
+            write_rows(tables.store, BY_NAME[name], batch_of(BY_NAME[name], each)),
+            [file.path for file in tables.open_files(BY_NAME[name])],
         )
         for name, each in rows.items()
     }

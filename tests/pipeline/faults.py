@@ -219,21 +219,21 @@ def repeat_in_the_space(play: Play) -> Expected:
 # -- changes --------------------------------------------------------------------------------------
 
 
-def _transfer(play: Play, by: str, cause: int | None = None, **fields: Any) -> Expected:
+def _transfer(play: Play, by: str, cause: int | None = None, *, rule: str, **fields: Any) -> Expected:
     given: dict[str, Any] = {"previous_owner": "ann", "new_owner": "cy", "authorized_writers": ["cy"]} | fields
     seq = play.plant(OwnershipTransferred, fold=True, cause_seq=cause, stream_id="stream-1", by=by, **given)
     play.frame("cy", "stream-1")
-    return seq, "ownership_transferred"
+    return seq, rule
 
 
 @fault
 def owner_change_out_of_nothing(play: Play) -> Expected:
-    return _transfer(play, "ann", request_id="planted")
+    return _transfer(play, "ann", request_id="planted", rule="nowhere")
 
 
 @fault
 def owner_change_by_the_gateway(play: Play) -> Expected:
-    return _transfer(play, kinds.GATEWAY, reason="owner_left")
+    return _transfer(play, kinds.GATEWAY, reason="owner_left", rule="owner_left")
 
 
 @fault
@@ -242,7 +242,7 @@ def owner_change_against_the_policy(play: Play) -> Expected:
     _grant(play, "cy")
     play.leave("ann")
     play.wait(60)
-    return _transfer(play, kinds.GATEWAY, reason="owner_left")
+    return _transfer(play, kinds.GATEWAY, reason="owner_left", rule="owner_left")
 
 
 def _orphan(play: Play) -> str:
@@ -260,55 +260,58 @@ def owner_change_to_the_second_heir(play: Play) -> Expected:
     given: dict[str, Any] = {"previous_owner": "ann", "new_owner": "cy", "authorized_writers": ["ann", "bob", "cy"]}
     stream = _orphan(play)
     seq = play.plant(OwnershipTransferred, fold=True, stream_id=stream, by=kinds.GATEWAY, reason="owner_left", **given)
-    return seq, "ownership_transferred"
+    return seq, "owner_left"
 
 
 @fault
 def close_of_a_stream_with_an_heir(play: Play) -> Expected:
     stream = _orphan(play)
     seq = play.plant(StreamEnded, fold=True, stream_id=stream, how="closed", by=kinds.GATEWAY, reason="owner_left")
-    return seq, "stream_ended"
+    return seq, "owner_left"
 
 
 @fault
 def transfer_by_a_stranger(play: Play) -> Expected:
     cause = _asked(play, "cy", kinds.TRANSFER_OWNERSHIP, new_owner="cy")
-    return _transfer(play, "cy", cause, request_id="planted")
+    _transfer(play, "cy", cause, request_id="planted", rule="transfer")
+    return cause, "transfer"
 
 
 @fault
 def transfer_to_another_than_asked(play: Play) -> Expected:
     cause = _asked(play, "ann", kinds.TRANSFER_OWNERSHIP, new_owner="bob")
-    return _transfer(play, "ann", cause, request_id="planted")
+    return _transfer(play, "ann", cause, request_id="planted", rule="transfer")
 
 
-def _granted(play: Play, by: str, cause: int | None, **fields: Any) -> Expected:
+def _granted(play: Play, by: str, cause: int | None, *, rule: str, **fields: Any) -> Expected:
     given: dict[str, Any] = {"participant": "cy", "authorized_writers": ["ann", "cy"], "request_id": "planted"} | fields
     seq = play.plant(WriteGranted, fold=True, cause_seq=cause, stream_id="stream-1", by=by, **given)
     play.frame("cy", "stream-1")
-    return seq, "write_granted"
+    return seq, rule
 
 
 @fault
 def grant_by_a_stranger(play: Play) -> Expected:
-    return _granted(play, "dee", _asked(play, "dee", kinds.GRANT_WRITE, participant_id="cy"))
+    cause = _asked(play, "dee", kinds.GRANT_WRITE, participant_id="cy")
+    _granted(play, "dee", cause, rule="grant_write")
+    return cause, "grant_write"
 
 
 @fault
 def grant_without_a_request(play: Play) -> Expected:
-    return _granted(play, "ann", None)
+    return _granted(play, "ann", None, rule="nowhere")
 
 
 @fault
 def standing_grant_out_of_nothing(play: Play) -> Expected:
-    return _granted(play, "ann", play.join("cy")[0].seq, reason="auto_grant", request_id=None)
+    return _granted(play, "ann", play.join("cy")[0].seq, reason="auto_grant", request_id=None, rule="nowhere")
 
 
-def _revoked(play: Play, by: str, cause: int | None = None, **fields: Any) -> Expected:
+def _revoked(play: Play, by: str, cause: int | None = None, *, rule: str, **fields: Any) -> Expected:
     _grant(play, "bob", conditions={"expires_at": rfc3339(play.now + 60 * SECOND), "max_frames": 5})
     given: dict[str, Any] = {"participant": "bob", "authorized_writers": ["ann"]} | fields
     seq = play.plant(WriteRevoked, fold=True, cause_seq=cause, stream_id="stream-1", by=by, **given)
-    return seq, "write_revoked"
+    return seq, rule
 
 
 @fault
@@ -316,29 +319,30 @@ def revoke_by_a_stranger(play: Play) -> Expected:
     _grant(play, "bob")
     cause = _asked(play, "cy", kinds.REVOKE_WRITE, participant_id="bob")
     given: dict[str, Any] = {"participant": "bob", "authorized_writers": ["ann"], "by": "cy", "request_id": "planted"}
-    return play.plant(WriteRevoked, fold=True, cause_seq=cause, stream_id="stream-1", **given), "write_revoked"
+    play.plant(WriteRevoked, fold=True, cause_seq=cause, stream_id="stream-1", **given)
+    return cause, "revoke_write"
 
 
 @fault
 def revoke_before_expiry(play: Play) -> Expected:
-    return _revoked(play, kinds.GATEWAY, reason="expired")
+    return _revoked(play, kinds.GATEWAY, reason="expired", rule="expiry")
 
 
 @fault
 def revoke_before_max_frames(play: Play) -> Expected:
-    return _revoked(play, kinds.GATEWAY, reason="max_frames")
+    return _revoked(play, kinds.GATEWAY, reason="max_frames", rule="spent")
 
 
 @fault
 def revoke_of_one_who_is_here(play: Play) -> Expected:
-    return _revoked(play, kinds.GATEWAY, reason="disconnected")
+    return _revoked(play, kinds.GATEWAY, reason="disconnected", rule="nowhere")
 
 
 @fault
 def closed_by_a_stranger(play: Play) -> Expected:
     cause = _asked(play, "cy", kinds.STREAM_CLOSE)
-    seq = play.plant(StreamEnded, fold=True, cause_seq=cause, stream_id="stream-1", how="closed", by="cy")
-    return seq, "stream_ended"
+    play.plant(StreamEnded, fold=True, cause_seq=cause, stream_id="stream-1", how="closed", by="cy")
+    return cause, "end_stream"
 
 
 @fault
@@ -346,7 +350,7 @@ def started_by_a_stranger(play: Play) -> Expected:
     stream = play.announce("ann", start=False)
     seq = play.plant(StreamStarted, fold=True, stream_id=stream, by="cy")
     play.frame("ann", stream)
-    return seq, "stream_started"
+    return seq, "nowhere"
 
 
 # -- refusals -------------------------------------------------------------------------------------
@@ -391,8 +395,11 @@ def refused_a_manager(play: Play) -> Expected:
 @fault
 def refused_a_sequence_that_grows(play: Play) -> Expected:
     play.data("ann", "stream-1", "x", sequence=4)
+    excerpt = json.dumps({"stream_id": "stream-1", "sequence": 5})
     message = "payload.sequence is 5, your last on stream-1 was 4: it must grow"
-    return _refused(play, "ann", "stream/data", "sequence_regression", message, details={"last_sequence": 4})
+    return _refused(
+        play, "ann", "stream/data", "sequence_regression", message, details={"last_sequence": 4}, excerpt=excerpt
+    )
 
 
 @fault

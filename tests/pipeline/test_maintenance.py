@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from mewstream.pipeline.committing import Change, Tables
 from mewstream.pipeline.files import files_told, write_files
 from mewstream.pipeline.maintenance import COMPACT_EVERY, FAN_IN, SIZES, after_batch, before_batch, compact, retain
-from mewstream.pipeline.tables import COMMITS, FRAMES, PARTICIPANTS
+from mewstream.pipeline.tables import COMMITS, FRAMES, SPACES
 from mewstream.pipeline.warehouse import open_warehouse
 from mewstream.query.database import open_database
 
@@ -245,7 +245,7 @@ class TestVacuum:
     def test_after_the_safety_period_and_once_a_day(self, tmp_path: Path) -> None:
         tables = new_tables(tmp_path)
         for _ in range(3):
-            commit(tables, streams=[{"stream_id": "a", "is_open": True}], **{PARTICIPANTS.name: [{}]})
+            commit(tables, streams=[{"stream_id": "a", "is_open": True}], **{SPACES.name: [{}]})
         stray = tmp_path / "refusals" / "date=2026-01-31" / "left-by-a-killed-run.parquet"
         stray.parent.mkdir()
         stray.write_bytes(b"")
@@ -275,10 +275,10 @@ class TestVacuum:
         tables = new_tables(tmp_path)
         for number in range(COMPACT_EVERY * 5):
             before = open_warehouse(tmp_path)
-            commit(tables, **{PARTICIPANTS.name: [{"participant": f"p-{number}"}]})
+            commit(tables, **{SPACES.name: [{"space": f"p-{number}"}]})
             after_batch(tables)
-            assert before.table(PARTICIPANTS.name).num_rows <= 1
-        for name in (PARTICIPANTS.name, COMMITS.name):
+            assert before.table(SPACES.name).num_rows <= 1
+        for name in (SPACES.name, COMMITS.name):
             left = sorted(int(file.stem) for file in (tmp_path / name / "_delta_log").glob("*.json"))
             assert 20 <= len(left) <= 20 + COMPACT_EVERY + 10
             assert left == list(range(left[0], left[-1] + 1))
@@ -287,15 +287,15 @@ class TestVacuum:
     def test_logs_do_not_grow_for_ever(self, tmp_path: Path) -> None:
         """Commits that have expired are forgotten, and the newest version is read as before."""
         tables = new_tables(tmp_path)
-        log = tables.logs[PARTICIPANTS.name]
+        log = tables.logs[SPACES.name]
         for number in range(COMPACT_EVERY * 4):
-            commit(tables, **{PARTICIPANTS.name: [{"participant": f"p-{number}"}]})
-        names = sorted((tmp_path / PARTICIPANTS.name / "_delta_log").glob("*.json"))
+            commit(tables, **{SPACES.name: [{"space": f"p-{number}"}]})
+        names = sorted((tmp_path / SPACES.name / "_delta_log").glob("*.json"))
         then = time.time() - 2 * 86_400
-        for file in (tmp_path / PARTICIPANTS.name / "_delta_log").iterdir():
+        for file in (tmp_path / SPACES.name / "_delta_log").iterdir():
             os.utime(file, (then, then))
         after_batch(tables)
-        left = sorted((tmp_path / PARTICIPANTS.name / "_delta_log").glob("*.json"))
+        left = sorted((tmp_path / SPACES.name / "_delta_log").glob("*.json"))
         assert len(left) < len(names) / 2
         assert log.version == COMPACT_EVERY * 4
-        assert seen(tmp_path, PARTICIPANTS.name, "participant") == [f"p-{COMPACT_EVERY * 4 - 1}"]
+        assert seen(tmp_path, SPACES.name, "space") == [f"p-{COMPACT_EVERY * 4 - 1}"]

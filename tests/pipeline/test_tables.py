@@ -48,7 +48,14 @@ def test_the_tables_of_the_issue() -> None:
         "content",
     }
     assert layers[Layer.SILVER] >= {"content", "quarantine"}
-    assert layers[Layer.GOLD] == {"stream_metrics", "sequence_gaps", "handoffs", "audit", "space_summary"}
+    assert layers[Layer.GOLD] == {
+        "stream_metrics",
+        "sequence_gaps",
+        "handoffs",
+        "audit",
+        "audit_unjudged",
+        "space_summary",
+    }
 
 
 def test_bronze_has_exactly_the_columns_of_the_journal(spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ from journals import POSITION_FORMAT, Play, frame_fields, write_journal
 from pyspark.sql import SparkSession
 from running import Found, bring_up_to_date, rows
 
-from mewstream.pipeline.tables import METRIC_WINDOW_SECONDS
+from mewstream.history.durations import WINDOW_SECONDS
 from mewstream.protocol import commands, kinds
 from mewstream.protocol.records import Frame, FramesDropped, Joined, StreamOpened
 from mewstream.protocol.times import SECOND, rfc3339
@@ -481,14 +481,14 @@ class TestMetrics:
         waits = {later.seq: (later.ts - sooner.ts) / 1000 for sooner, later in pairwise(frames)}
         windows: dict[int, list[Frame]] = {}
         for frame in frames:
-            windows.setdefault(frame.ts // (METRIC_WINDOW_SECONDS * SECOND), []).append(frame)
+            windows.setdefault(frame.ts // (WINDOW_SECONDS * SECOND), []).append(frame)
         found = told("stream_metrics", "metrics")
         assert len(found) == len(windows) > 3
         for row, (number, inside) in zip(found, sorted(windows.items()), strict=True):
-            assert row.window_start == at(number * METRIC_WINDOW_SECONDS * SECOND)
-            assert row.window_end == row.window_start + timedelta(seconds=METRIC_WINDOW_SECONDS)
+            assert row.window_start == at(number * WINDOW_SECONDS * SECOND)
+            assert row.window_end == row.window_start + timedelta(seconds=WINDOW_SECONDS)
             assert (row.frames, row.bytes) == (len(inside), sum(len(each.data) for each in inside))
-            assert row.rate == pytest.approx(len(inside) / METRIC_WINDOW_SECONDS)
+            assert row.rate == pytest.approx(len(inside) / WINDOW_SECONDS)
             assert row.writers == len({each.sender for each in inside})
             here = sorted(waits[each.seq] for each in inside if each.seq in waits)
             for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
@@ -499,7 +499,7 @@ class TestMetrics:
         assert len(dropped) == 2
         by_window = {row.window_start: row.drops for row in told("stream_metrics", "metrics") if row.drops}
         for each in dropped:
-            seconds = METRIC_WINDOW_SECONDS * SECOND
+            seconds = WINDOW_SECONDS * SECOND
             assert by_window[at(each.ts // seconds * seconds)] >= each.count
         assert sum(by_window.values()) == sum(each.count for each in dropped)
 

@@ -15,10 +15,10 @@ from mewstream.pipeline.commits import append_commit, newest_commit
 from mewstream.pipeline.delta import APPLICATION, DeltaLog
 from mewstream.pipeline.errors import WarehouseError
 from mewstream.pipeline.storage import locked, store_at
-from mewstream.pipeline.tables import ALL, BY_NAME, COMMITS, PARTICIPANTS, PUBLIC, STREAMS
+from mewstream.pipeline.tables import ALL, BY_NAME, COMMITS, PUBLIC, SPACES, STREAMS
 from mewstream.pipeline.warehouse import open_warehouse
 
-ANN, BOB = {"participant": "ann"}, {"participant": "bob"}
+ANN = {"space": "ann"}
 
 
 class TestCommits:
@@ -35,7 +35,7 @@ class TestCommits:
 
     def test_nothing_is_seen_before_the_commit(self, tmp_path: Path) -> None:
         tables = new_tables(tmp_path)
-        written = changes(tables, {"refusals": [{"seq": 1}, {"seq": 2}], PARTICIPANTS.name: [ANN]})
+        written = changes(tables, {"refusals": [{"seq": 1}, {"seq": 2}], SPACES.name: [ANN]})
         assert seen(tmp_path, "refusals", "seq") == []
         tables.commit(written, at(2), records=2)
         assert seen(tmp_path, "refusals", "seq") == [1, 2]
@@ -67,12 +67,12 @@ class TestCommits:
 
     def test_what_is_not_replaced_stays(self, tmp_path: Path) -> None:
         tables = new_tables(tmp_path)
-        commit(tables, **{PARTICIPANTS.name: [ANN]})
+        commit(tables, **{SPACES.name: [ANN]})
         commit(tables, refusals=[{"seq": 1}])
-        assert sum(file.rows for file in tables.open_files(PARTICIPANTS)) == 1
-        commit(tables, **{PARTICIPANTS.name: []})
-        assert tables.open_files(PARTICIPANTS) == []
-        assert new_tables(tmp_path).open_files(PARTICIPANTS) == []
+        assert sum(file.rows for file in tables.open_files(SPACES)) == 1
+        commit(tables, **{SPACES.name: []})
+        assert tables.open_files(SPACES) == []
+        assert new_tables(tmp_path).open_files(SPACES) == []
 
     def test_a_reader_keeps_what_it_opened(self, tmp_path: Path) -> None:
         tables = new_tables(tmp_path)
@@ -84,7 +84,7 @@ class TestCommits:
 
     def test_making_it_was_interrupted(self, tmp_path: Path) -> None:
         new_tables(tmp_path)
-        for name in ("commits", "streams", "state_audit"):
+        for name in ("commits", "streams", "state_spaces"):
             shutil.rmtree(tmp_path / name)
         with pytest.raises(WarehouseError, match="there is no warehouse"):
             open_warehouse(tmp_path)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from mewstream.pipeline.arrow_work import (
@@ -21,7 +24,7 @@ from mewstream.pipeline.committing import BatchTables, Change, Changes
 from mewstream.pipeline.files import DATA_FILES, DataFile, files_told, read_file, write_files
 from mewstream.pipeline.position import Position
 from mewstream.pipeline.storage import Store
-from mewstream.pipeline.tables import IS_OPEN, RECORDS, Column, Table
+from mewstream.pipeline.tables import RECORDS, Column, Table
 
 #: A batch of at most so many records is small.
 SMALL_BATCH = 50_000
@@ -62,22 +65,23 @@ class BatchWriter:
     """Threads may write different tables at the same time. Nothing counts before :meth:`commit`."""
 
     def __init__(self, sessions: Sessions, tables: BatchTables, expected: int) -> None:
-        """``expected`` are the records to be read: a small batch, over little that is open, is planned for one task."""
+        """``expected`` are the records to be read: a small batch is planned for one task."""
         self._tables = tables
         self.number = tables.batch + 1
-        self._is_small = expected <= SMALL_BATCH and tables.open_rows <= SMALL_BATCH
-        self.spark = sessions.small if self._is_small else sessions.large
+        self.is_small = expected <= SMALL_BATCH
+        self.spark = sessions.small if self.is_small else sessions.large
         self._changes: Changes = {}
         self._changing = threading.Lock()
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def carried(self, table: Table) -> DataFrame:
-        """The open rows of the batch before."""
-        return self.read(table, self._tables.open_files(table))
+    @property
+    def store(self) -> Store:
+        return self._tables.store
 
-    def has_carried(self, table: Table) -> bool:
-        return bool(self._tables.open_files(table))
+    def open_files(self, table: Table) -> list[DataFile]:
+        """The files of the open rows of the batch before."""
+        return self._tables.open_files(table)
 
     def added(self, table: Table) -> DataFrame:
         """The final rows that this batch has written."""
@@ -91,32 +95,45 @@ class BatchWriter:
 
     def read(self, table: Table, files: Sequence[DataFile]) -> DataFrame:
         rows = read_with_spark(self.spark, self._tables.store, table, files)
-        return rows.coalesce(1) if self._is_small else rows
+        return rows.coalesce(1) if self.is_small else rows
 
     # -- writing ----------------------------------------------------------------------------------
-
-    def append(self, table: Table, rows: DataFrame) -> None:
-        self._note(self._write(rows.select(table.names), table))
 
     def append_made(self, table: Table, work: Sequence[Work]) -> None:
         """Rows that are made in Arrow, by the workers: a file for each piece of work."""
         write = functools.partial(write_files, self._tables.store, [table.name], None)
-        if self._is_small and len(work) <= FEW_PIECES:
+        if self.is_small and len(work) <= FEW_PIECES:
             self._note(files_told(write(0, one_after_the_other(work))))
         else:
             self._note(_told(in_workers(self.spark, work, write, DATA_FILES)))
 
-    def adopt(self, files: Sequence[DataFile]) -> None:
-        """Files that are there already."""
-        self._note(files)
+    def told(
+        self, work: Sequence[Work], handle: Callable[[int, Batches], Batches], schema: str
+    ) -> list[dict[str, Any]]:
+        """What ``handle`` tells of rows that are made in Arrow, by the workers or, where there is little, here."""
+        if self.is_small:
+            told = [row for batch in handle(0, one_after_the_other(work)) for row in batch.to_pylist()]
+        else:
+            told = [row.asDict() for row in in_workers(self.spark, work, handle, schema).collect()]
+        return told
 
-    def replace(self, table: Table, rows: DataFrame) -> None:
-        """All open rows of a table that has no others. What is not replaced stays as it was."""
-        self._note(self._write(rows.select(table.names), table), replaced=table)
+    def adopt(self, files: Sequence[DataFile], *, gone: Sequence[DataFile] = ()) -> None:
+        """Files that are there already, in place of others with open rows."""
+        self._note(files, gone)
 
-    def split(self, table: Table, rows: DataFrame) -> None:
-        """Final and open rows of a table, by the column ``is_open``."""
-        self._note(self._write(rows.select(*table.names, IS_OPEN.name), table), replaced=table)
+    def write(self, table: Table, rows: pa.Table) -> None:
+        """Rows that the driver has made."""
+        self._note(files_told(write_files(self._tables.store, [table.name], None, 0, iter(rows.to_batches()))))
+
+    def rows_by_space(self, table: Table) -> dict[str, int]:
+        """How many final rows this batch has written of each space."""
+        found: Counter[str] = Counter()
+        for file in self.files_added(table):
+            for rows in read_file(self._tables.store, file, ["space"]):
+                found.update(
+                    {each["values"]: each["counts"] for each in rows.column("space").value_counts().to_pylist()}
+                )
+        return found
 
     def distribute(self, first: Table, second: Table, rows: DataFrame, column: str) -> None:
         """Final rows of two tables: those of the second have a true ``column``."""
@@ -127,16 +144,16 @@ class BatchWriter:
 
     def _write(self, rows: DataFrame, *tables: Table, chosen_by: str | None = None) -> list[DataFile]:
         write = functools.partial(write_files, self._tables.store, [table.name for table in tables], chosen_by, 0)
-        if self._is_small and 0 < sum(file.size for file in self.files_added(RECORDS)) <= SMALL_BYTES:
+        if self.is_small and 0 < sum(file.size for file in self.files_added(RECORDS)) <= SMALL_BYTES:
             return files_told(write(iter(rows.toArrow().to_batches())))
         return _told(rows.mapInArrow(functools.partial(_sparing, write), DATA_FILES))
 
-    def _note(self, files: Sequence[DataFile], replaced: Table | None = None) -> None:
+    def _note(self, files: Sequence[DataFile], gone: Sequence[DataFile] = ()) -> None:
         with self._changing:
-            if replaced is not None:
-                self._changes[replaced.name] = Change([], replaces_open=True)
+            for file in gone:
+                self._changes.setdefault(file.table, Change([], [])).remove.append(file.path)
             for file in files:
-                self._changes.setdefault(file.table, Change([])).add.append(file)
+                self._changes.setdefault(file.table, Change([], [])).add.append(file)
 
 
 def _sparing(write: Callable[[Batches], Batches], rows: Batches) -> Batches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mewstream.journal.reader import partition_of
-from mewstream.pipeline.arrow_work import Change, Work
-from mewstream.pipeline.files import DataFile, changed_file
+from mewstream.pipeline.arrow_work import Batches, Change, Work, unchanged
+from mewstream.pipeline.files import DataFile, changed_file, holds
 from mewstream.pipeline.storage import Store
 
 if TYPE_CHECKING:
@@ -72,3 +72,20 @@ class Bronze(NamedTuple):
             functools.partial(changed_file, self.store, file, read, change, keep)
             for file in sorted(self.files, key=lambda file: file.path)
         ]
+
+    def narrowed(self, columns: tuple[str, ...], change: Change, keeps: Sequence[Change]) -> list[Work]:
+        """For each of ``keeps`` what ``change`` makes of these columns, of the rows of all files that it keeps."""
+        files = sorted(self.files, key=lambda file: file.path)
+        own = unchanged if self.ranges is None else self.ranges.kept
+        return [functools.partial(_narrowed, self.store, files, columns, change, own, keep) for keep in keeps]
+
+
+def _narrowed(
+    store: Store, files: Sequence[DataFile], columns: tuple[str, ...], change: Change, own: Change, keep: Change
+) -> Batches:
+    def both(rows: pa.RecordBatch) -> pa.RecordBatch:
+        return keep(own(rows))
+
+    for file in files:
+        if holds(store, file, keep):
+            yield from changed_file(store, file, columns, change, both, with_dictionaries=False)

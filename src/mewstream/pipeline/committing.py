@@ -25,8 +25,8 @@ class Change(msgspec.Struct):
     """What a batch does to a table."""
 
     add: list[DataFile] = []
-    replaces_open: bool = False
-    """The open rows of before are gone."""
+    remove: list[str] = []
+    """The paths of files with open rows of before."""
 
 
 Changes = dict[str, Change]
@@ -43,9 +43,6 @@ class BatchTables(Protocol):
 
     def open_files(self, table: Table) -> list[DataFile]:
         """The open rows, as of the last batch."""
-
-    @property
-    def open_rows(self) -> int: ...
 
     def commit(self, changes: Changes, position: Position, *, records: int) -> None: ...
 
@@ -96,10 +93,6 @@ class Tables:
     def open_files(self, table: Table) -> list[DataFile]:
         return self._open[table.name]
 
-    @property
-    def open_rows(self) -> int:
-        return sum(file.rows for files in self._open.values() for file in files)
-
     def unfinished(self) -> Unfinished | None:
         """The batch after the last one, where a run was killed between its commits."""
         log = self.logs[RECORDS.name]
@@ -123,7 +116,8 @@ class Tables:
         is_repeated = False
         for name in sorted(changes, key=lambda each: each != RECORDS.name):
             log, change = self.logs[name], changes[name]
-            removed = self._latest_open[name] if change.replaces_open else []
+            gone = set(change.remove)
+            removed = [file for file in self._latest_open[name] if file.path in gone] if gone else []
             if log.committed() >= number:
                 is_repeated = True
             elif change.add or removed:
@@ -137,10 +131,11 @@ class Tables:
 
     def _note(self, changes: Changes) -> None:
         for name, change in changes.items():
-            if change.replaces_open:
-                self.rows[name] -= sum(file.rows for file in self._open[name])
-                self._open[name] = self._latest_open[name] = [file for file in change.add if file.is_open]
+            gone = set(change.remove)
+            self.rows[name] -= sum(file.rows for file in self._open[name] if file.path in gone)
             self.rows[name] += sum(file.rows for file in change.add)
+            left = [file for file in self._open[name] if file.path not in gone]
+            self._open[name] = self._latest_open[name] = [*left, *(file for file in change.add if file.is_open)]
 
     def record(self, operation: str, position: Position, *, records: int = 0) -> None:
         """The row of ``commits``: the tables are what they are now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -19,22 +20,9 @@ from mewstream.pipeline.validation import reasons_by
 
 _REASONS = next(column.type for column in QUARANTINE.columns if column.name == "reasons")
 
-_STILL_LIVE = """
-SELECT formats.* FROM {formats} AS formats
-LEFT SEMI JOIN {lives} AS lives
-    ON formats.space = lives.space AND formats.stream_id = lives.stream_id AND formats.seq = ready_seq
-    AND ended_seq IS NULL
-"""
-
 #: Frames of streams that live, with their format. A frame that was sent as text is text, whatever its media type.
 _WITH_FORMATS = """
-WITH known AS (
-    SELECT formats.space, formats.stream_id, formats.seq AS opened_seq, ended_seq, format_id, mime_type, schema_hash,
-        {decodes} AS decodes
-    FROM {formats} AS formats
-    JOIN {lives} AS lives
-        ON formats.space = lives.space AND formats.stream_id = lives.stream_id AND formats.seq = ready_seq
-)
+WITH known AS (SELECT *, {decodes} AS decodes FROM {formats})
 SELECT * FROM (
     SELECT /*+ BROADCAST(known) */ frames.space, seq, ts, frames.stream_id, sender, frames.format_id, mime_type,
         schema_hash, coalesce(decodes, IF(opcode = 1, 'text', NULL)) AS decodes, kind, opcode, data
@@ -93,24 +81,25 @@ FROM judged
 """
 
 
-def still_live(formats: DataFrame, lives: DataFrame) -> DataFrame:
-    """The formats of streams that go on."""
-    return query(_STILL_LIVE, formats=formats, lives=lives)
+class Schemas(NamedTuple):
+    """What there is to check against. This is metadata: the driver knows it, and sends it to the workers."""
+
+    by_hash: dict[str, str]
+    unchecked: bool
+    """There are formats without a schema."""
 
 
-def schemas_of(formats: DataFrame) -> DataFrame:
-    """What there is to check against: the distinct schemas by their hash, and a row of nulls where there are formats
-    without one. This is metadata, which the driver collects and sends to the workers."""
-    return query(_SCHEMAS, decodes=DECODES, has_schema=_HAS_SCHEMA, formats=formats)
+def schemas_of(formats: DataFrame) -> Schemas:
+    rows = query(_SCHEMAS, decodes=DECODES, has_schema=_HAS_SCHEMA, formats=formats).collect()
+    by_hash = {row.schema_hash: row.schema for row in rows if row.schema_hash is not None}
+    return Schemas(by_hash, len(by_hash) < len(rows))
 
 
-def decoded(
-    records: DataFrame, formats: DataFrame, lives: DataFrame, schemas: Mapping[str, str], *, unchecked: bool
-) -> DataFrame:
+def decoded(records: DataFrame, formats: DataFrame, schemas: Mapping[str, str], *, unchecked: bool) -> DataFrame:
     """Every frame that has a known format, decoded or not: the columns of both tables, and ``is_quarantined``.
-    ``formats`` are those of all streams that lived during the batch, ``schemas`` their schemas by hash, and
-    ``unchecked`` says that there are formats without a schema."""
-    rows = query(_WITH_FORMATS, decodes=DECODES, records=records, formats=formats, lives=lives)
+    ``formats`` are those of all streams that lived during the batch, with ``opened_seq`` and ``ended_seq``, and
+    ``schemas`` their schemas by hash; ``unchecked`` says that there are formats without a schema."""
+    rows = query(_WITH_FORMATS, decodes=DECODES, records=records, formats=formats)
     branches = []
     if schemas:
         lines = F.expr("decodes = 'lines'")

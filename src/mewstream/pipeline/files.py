@@ -58,7 +58,7 @@ class DataFile(msgspec.Struct, frozen=True):
 
 
 DATA_FILES = "table string, path string, size bigint, rows bigint, partition string, stats string"
-_DATA_FILES = pa.schema(
+TOLD = pa.schema(
     [(name, arrow_type(type)) for name, _, type in (each.strip().partition(" ") for each in DATA_FILES.split(","))]
 )
 
@@ -69,7 +69,7 @@ _DATA_FILES = pa.schema(
 def write_files(store: Store, tables: Sequence[str], chosen_by: str | None, _: int, batches: Batches) -> Batches:
     """Write rows of a table, or of two: then a row is of the second one where the column ``chosen_by`` is true. Gives
     one batch, which tells of the files."""
-    with _OpenFiles(store) as files:
+    with OpenFiles(store) as files:
         for together in gathered(batches, most_rows=GROUP_ROWS, most_bytes=GROUP_BYTES):
             rows = pa.Table.from_batches(together)
             if chosen_by is None:
@@ -79,7 +79,7 @@ def write_files(store: Store, tables: Sequence[str], chosen_by: str | None, _: i
                 files.write(BY_NAME[tables[0]], rows.filter(pc.invert(chosen)))
                 files.write(BY_NAME[tables[1]], rows.filter(chosen))
         told = files.finish()
-    yield pa.RecordBatch.from_pylist([msgspec.structs.asdict(each) for each in told], _DATA_FILES)
+    yield pa.RecordBatch.from_pylist([msgspec.structs.asdict(each) for each in told], TOLD)
 
 
 def write_rows(store: Store, table: Table, rows: pa.RecordBatch) -> list[DataFile]:
@@ -91,15 +91,16 @@ def files_told(batches: Batches) -> list[DataFile]:
     return [DataFile(**row) for batch in batches for row in batch.to_pylist()]
 
 
-class _OpenFiles:
+class OpenFiles:
     """Where something goes wrong, what was written is removed again."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, most: int = _OPEN_FILES) -> None:
         self._store = store
+        self._most = most
         self._open: dict[tuple[str, str | None], _File] = {}
         self._done: list[DataFile] = []
 
-    def __enter__(self) -> _OpenFiles:
+    def __enter__(self) -> OpenFiles:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -114,7 +115,7 @@ class _OpenFiles:
         for value, part in _parts(table, rows):
             file = self._open.pop((table.name, value), None)
             if file is None:
-                if len(self._open) >= _OPEN_FILES:
+                if len(self._open) >= self._most:
                     self._done.append(self._open.pop(next(iter(self._open))).close())
                 file = _File(self._store, table, value, part.schema)
             self._open[table.name, value] = file
@@ -267,6 +268,12 @@ def changed_file(
             for batch in source.iter_batches(rows, [group], columns):
                 whole = _with_columns(batch, file.table, columns, file.partition)
                 yield change(whole if keep is None else keep(whole))
+
+
+def holds(store: Store, file: DataFile, keep: Change) -> bool:
+    """Whether ``keep``, which looks at the spaces of rows, leaves anything of a file: its names alone are read."""
+    with pq.ParquetFile(file.path, filesystem=store.filesystem(file.table), read_dictionary=["space"]) as source:
+        return any(keep(batch).num_rows for batch in source.iter_batches(columns=["space"]))
 
 
 def _with_columns(

@@ -86,18 +86,13 @@ class Draft:
         self.position = Position.from_json(msgspec.json.decode(portion.position))
         self.published_as = portion.published_as
         for name, change in msgspec.json.decode(portion.changes, type=Changes).items():
-            if change.replaces_open:
-                self.files[name] = [file for file in self.files[name] if not file.is_open]
-            self.files[name] += change.add
+            gone = set(change.remove)
+            self.files[name] = [file for file in self.files[name] if file.path not in gone] + change.add
 
     # -- what a batch is written to ---------------------------------------------------------------
 
     def open_files(self, table: Table) -> list[DataFile]:
         return [file for file in self.files[table.name] if file.is_open]
-
-    @property
-    def open_rows(self) -> int:
-        return sum(file.rows for files in self.files.values() for file in files if file.is_open)
 
     def commit(self, changes: Changes, position: Position, *, records: int) -> None:
         self._append(changes, position, None)

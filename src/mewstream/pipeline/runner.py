@@ -24,13 +24,14 @@ from pyspark.sql import SparkSession
 from mewstream.journal.retention import commit_consumer
 from mewstream.pipeline.alerting import Alerts, Tell
 from mewstream.pipeline.arrow_work import unchanged
-from mewstream.pipeline.batch import Counted, Schemas, count, derive, statistics
+from mewstream.pipeline.batch import Counted, derive
 from mewstream.pipeline.batch_writer import BatchWriter, Sessions
 from mewstream.pipeline.bronze import Bronze, Ranges, portions
 from mewstream.pipeline.committing import Tables
 from mewstream.pipeline.erasing import is_interrupted
 from mewstream.pipeline.errors import PipelineError, WarehouseError, own_words
 from mewstream.pipeline.maintenance import Retention, after_batch, before_batch, retain
+from mewstream.pipeline.open_rows import OpenRows
 from mewstream.pipeline.position import Position
 from mewstream.pipeline.ranges import RangeReader
 from mewstream.pipeline.refresh import Draft, KnownBronze, bronze_of
@@ -234,7 +235,7 @@ class _Pipeline:
         self._store = store
         self._progress = progress
         self._stop = stop
-        self._schemas = Schemas()
+        self._open_rows = OpenRows(store)
         self._partitions = journal.identity().partitions
         self._reader = StreamReader(
             SourceOptions(path=absolute(settings.data), max_records=settings.max_records, max_bytes=settings.max_bytes),
@@ -324,11 +325,7 @@ class _Pipeline:
             self._alerts.found(findings, batch.number)
 
     def _derive(self, batch: BatchWriter, bronze: Bronze) -> Counted:
-        stats = statistics(bronze.rows)
-        counted = count(stats, self._partitions, is_whole=bronze.ranges is None)
-        if counted.records:
-            derive(batch, bronze, stats, counted, self._schemas)
-        return counted
+        return derive(batch, bronze, self._partitions, self._open_rows)
 
     def _acknowledge(self) -> None:
         """Pruning the journal waits for us, where the journal is one that a gateway prunes."""

@@ -2,61 +2,46 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from pyspark.sql import DataFrame
-
-from mewstream.pipeline.events import KNOWN
-from mewstream.pipeline.sql import query
+from mewstream.pipeline.errors import WarehouseError
+from mewstream.pipeline.spaces import Space
 from mewstream.pipeline.tables import SPACE_SUMMARY
 
-#: Counted anew in each batch, from what is open after it.
-_CURRENT = frozenset({"participants", "present", "open_streams"})
-_SUMS = tuple(
-    name
-    for name in SPACE_SUMMARY.names
-    if name not in {"space", "verdict", "first_seq", "first_ts", "last_seq", "last_ts"}
-)
-
-#: What a control record adds to the refusals, and to the drops.
-REFUSED = "IF(record = 'refused', coalesce(d.count, 1), 0)"
-DROPPED = "IF(record = 'frames-dropped', d.count, 0)"
-
-_RECORDS = """
-SELECT space, min(first_seq) AS first_seq, min(first_ts) AS first_ts, max(last_seq) AS last_seq,
-    max(last_ts) AS last_ts,
-    sum(count) AS records,
-    sum(IF(record IN ({known}), 0, count)) AS unknown_records,
-    sum(IF(record = 'envelope', count, 0)) AS envelopes,
-    sum(IF(record = 'frame', count, 0)) AS frames,
-    sum(IF(record = 'stream-opened', count, 0)) AS streams
-FROM {statistics}
-GROUP BY space
-"""
-
-_SUMMARY = """
-SELECT *, IF(findings > 0, 'flawed', 'sound') AS verdict
-FROM (
-    SELECT space, min(first_seq) AS first_seq, min(first_ts) AS first_ts, max(last_seq) AS last_seq,
-        max(last_ts) AS last_ts, {sums}
-    FROM {rows}
-    GROUP BY space
-)
-"""
+_ENDS = ("first_seq", "first_ts", "last_seq", "last_ts")
+_SUMS = tuple(name for name in SPACE_SUMMARY.names if name not in {"space", "verdict", *_ENDS})
 
 
-def of_records(statistics: DataFrame) -> DataFrame:
-    """What the number of records of each kind says. ``statistics`` has a row for each space and kind."""
-    return query(_RECORDS, known=", ".join(f"'{kind}'" for kind in sorted(KNOWN)), statistics=statistics)
+def summaries(
+    spaces: Iterable[Space], before: Mapping[str, dict[str, Any]], more: Mapping[str, Mapping[str, int]]
+) -> list[dict[str, Any]]:
+    """The rows of the spaces of a batch after it. ``before`` are their rows of before, and ``more`` what else the batch
+    adds, by space."""
+    return [_summary(each, before.get(each.space), more.get(each.space, {})) for each in spaces]
 
 
-def total(rows: DataFrame, name: str, value: str = "1") -> DataFrame:
-    """A value of all rows, summed up by space, under the name of a column of the summary. The value is SQL."""
-    return query("SELECT space, sum({value}) AS {name} FROM {rows} GROUP BY space", value=value, name=name, rows=rows)
+def _summary(space: Space, before: dict[str, Any] | None, more: Mapping[str, int]) -> dict[str, Any]:
+    (first_seq, last_seq), (first_ts, last_ts) = space.seqs, space.times
+    row: dict[str, Any] = {"space": space.space} | dict.fromkeys(_SUMS, 0)
+    row |= {"first_seq": first_seq, "first_ts": first_ts, "last_seq": last_seq, "last_ts": last_ts}
+    if before is not None:
+        _refuse_second_beginning(space, before)
+        row |= before
+        row["first_seq"], row["last_seq"] = min(row["first_seq"], first_seq), max(row["last_seq"], last_seq)
+        row["first_ts"], row["last_ts"] = min(row["first_ts"], first_ts), max(row["last_ts"], last_ts)
+    for added in (space.sums, more):
+        for name, count in added.items():
+            row[name] += count
+    row |= space.current
+    return row | {"verdict": "flawed" if row["findings"] else "sound"}
 
 
-def summary(carried: DataFrame, *additions: DataFrame) -> DataFrame:
-    before = carried.drop("verdict", *_CURRENT)
-    rows = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), [before, *additions])
-    sums = ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in _SUMS)
-    return query(_SUMMARY, sums=sums, rows=rows).select(SPACE_SUMMARY.names)
+def _refuse_second_beginning(space: Space, before: dict[str, Any]) -> None:
+    """Its numbers would mean two things, and what is carried over of it would be taken for what it is now."""
+    if space.seqs[0] == 1:
+        raise WarehouseError(
+            f"space {space.space!r} begins with seq 1 again in the journal, and the tables have it up to seq "
+            f"{before['last_seq']}: it was erased from the journal alone. Erase it from the tables, `mewstream erase "
+            f"--space {space.space} --warehouse ...`, then run the pipeline"
+        )

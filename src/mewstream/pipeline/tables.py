@@ -15,14 +15,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-SCHEMA_VERSION = 3
+from mewstream.history.durations import GAP_HEALS_WITHIN_SECONDS, WINDOW_SECONDS
+
+SCHEMA_VERSION = 4
 """Grows with every change of a declaration: a warehouse of another version must be refreshed."""
-
-METRIC_WINDOW_SECONDS = 10
-"""The length of a window of ``stream_metrics``."""
-
-GAP_HEALS_WITHIN_SECONDS = 3600
-"""How long after a gap in sequence numbers the missing ones may come and heal it."""
 
 
 class Layer(StrEnum):
@@ -383,7 +379,7 @@ QUARANTINE = Table(
 STREAM_METRICS = Table(
     "stream_metrics",
     Layer.GOLD,
-    f"How lively each stream was, in windows of {METRIC_WINDOW_SECONDS} seconds. Windows without frames and drops "
+    f"How lively each stream was, in windows of {WINDOW_SECONDS} seconds. Windows without frames and drops "
     "have no row.",
     ("space", "stream_id", "window_start"),
     (
@@ -472,6 +468,21 @@ AUDIT = Table(
     ),
 )
 
+UNJUDGED = Table(
+    "audit_unjudged",
+    Layer.GOLD,
+    "What the audit could not judge, and why.",
+    ("space", "what", "reason"),
+    (
+        _SPACE,
+        Column("what", "string", "frame, change, envelope, refusal, welcome or record"),
+        Column("reason", "string", "why it could not be judged"),
+        Column("count", "bigint", "how many"),
+    ),
+    Layout.CURRENT,
+    time=None,
+)
+
 SPACE_SUMMARY = Table(
     "space_summary",
     Layer.GOLD,
@@ -499,8 +510,12 @@ SPACE_SUMMARY = Table(
         Column("quarantined", "bigint", "frames that do not fit their format"),
         Column("frames_judged", "bigint", "frames that the audit judged"),
         Column("frames_not_judged", "bigint", "frames of streams whose opening was pruned or erased"),
-        Column("refusals_judged", "bigint", "refusals of stream operations that the audit judged"),
-        Column("refusals_not_judged", "bigint", "refusals of stream operations that cannot be judged from the log"),
+        Column("changes_judged", "bigint", "what the audit judged of changes, and of the requests that led to them"),
+        Column("changes_not_judged", "bigint", "what of that cannot be judged from the log"),
+        Column("refusals_judged", "bigint", "refusals that the audit judged"),
+        Column("refusals_not_judged", "bigint", "refusals that cannot be judged from the log"),
+        Column("welcomes_judged", "bigint", "welcomes that the audit compared with the log"),
+        Column("welcomes_not_judged", "bigint", "welcomes of which the journal does not say what was told"),
         Column("findings", "bigint", "findings of the audit"),
         Column("verdict", "string", "sound, or flawed if the audit found anything"),
     ),
@@ -510,87 +525,15 @@ SPACE_SUMMARY = Table(
 
 # -- state ----------------------------------------------------------------------------------------
 
-PARTICIPANTS = Table(
-    "state_participants",
+SPACES = Table(
+    "state_spaces",
     Layer.STATE,
-    "Everyone who ever joined: as many as the roster of a space has.",
-    ("space", "participant"),
+    "What is open in each space, and who was ever there.",
+    ("space",),
     (
         _SPACE,
-        Column("participant", "string", "who"),
-        Column("counting_since", "bigint", "the join since which the numbers of its stream/data grow"),
-    ),
-    Layout.CURRENT,
-    time=None,
-)
-
-WRITER_SEQUENCES = Table(
-    "state_writer_sequences",
-    Layer.STATE,
-    "The last number of each writer of a stream that lives.",
-    ("space", "stream_id", "sender"),
-    (
-        _SPACE,
-        _STREAM,
-        _SENDER,
-        Column("seq", "bigint", "its last frame with a number"),
-        Column("sequence", "bigint", "that number"),
-        Column("highest", "bigint", "the highest of its numbers"),
-    ),
-    Layout.CURRENT,
-    time=None,
-)
-
-OPEN_WINDOWS = Table(
-    "state_open_windows",
-    Layer.STATE,
-    "What is in the windows of stream_metrics that are not over: one window for each space.",
-    ("space", "stream_id", "ready_seq", "window_start"),
-    (
-        _SPACE,
-        _STREAM,
-        Column("ready_seq", "bigint", "the life of the stream; null for drops, and for frames of a stream without one"),
-        Column("window_start", "timestamp", "the window begins here"),
-        Column("frames", "bigint", "accepted frames"),
-        Column("bytes", "bigint", "bytes of those"),
-        Column("writers", "array<string>", "who wrote"),
-        Column("times", "array<bigint>", "when the frames arrived, in microseconds"),
-        Column("drops", "bigint", "frames that were dropped"),
-        Column("previous", "bigint", "when the last frame before the window came"),
-    ),
-    Layout.CURRENT,
-    time=None,
-)
-
-LIVE_FORMATS = Table(
-    "state_live_formats",
-    Layer.STATE,
-    "The formats of streams that live.",
-    ("space", "stream_id", "seq", "format_id"),
-    FORMATS.columns,
-    Layout.CURRENT,
-    time=None,
-)
-
-AUDIT_FACTS = Table(
-    "state_audit",
-    Layer.STATE,
-    "What the audit knows of each space: the newest fact about each thing that is still of use.",
-    ("space", "topic", "key", "other"),
-    (
-        _SPACE,
-        Column("topic", "string", "what it is about: presence, right, owner, ..."),
-        Column("key", "string", "whom or which stream it is about"),
-        Column("other", "string", "the second part of the key, such as the holder of a right; else empty"),
-        Column("at", "bigint", "offset of the record that said so"),
-        Column("since", "bigint", "offset of the first of those that have held without a break until this one"),
-        Column("seq", "bigint", "its position in the space"),
-        Column("ts", "bigint", "its time, in microseconds"),
-        Column("held", "boolean", "it holds; false if the record ended it"),
-        Column("text", "string", "a name"),
-        Column("number", "bigint", "a number or a time"),
-        Column("bound", "bigint", "a bound"),
-        Column("body", "string", "more, as JSON"),
+        Column("history", "binary", "what :mod:`mewstream.history` carries from batch to batch"),
+        Column("audit", "binary", "what :mod:`mewstream.audit` carries from batch to batch"),
     ),
     Layout.CURRENT,
     time=None,
@@ -635,8 +578,8 @@ REFRESH = Table(
 ALL: tuple[Table, ...] = (
     RECORDS,
     *(ENVELOPES, FRAMES, STREAMS, FORMATS, AUTHORIZATIONS, SESSIONS, REFUSALS, CONTENT, QUARANTINE),
-    *(STREAM_METRICS, SEQUENCE_GAPS, HANDOFFS, AUDIT, SPACE_SUMMARY),
-    *(PARTICIPANTS, WRITER_SEQUENCES, OPEN_WINDOWS, LIVE_FORMATS, AUDIT_FACTS),
+    *(STREAM_METRICS, SEQUENCE_GAPS, HANDOFFS, AUDIT, UNJUDGED, SPACE_SUMMARY),
+    SPACES,
 )
 
 BY_NAME: dict[str, Table] = {table.name: table for table in (*ALL, COMMITS, REFRESH)}

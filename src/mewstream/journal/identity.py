@@ -22,7 +22,10 @@ READERS_BY_REFERENCE = "readers-by-reference"
 ADMISSIONS = "admissions"
 """There may be records of what signed tokens give (``admitted``, ``admission-ended``)."""
 
-FEATURES = (ADMISSIONS, READERS_BY_REFERENCE)
+HISTORY_READS = "history-reads"
+"""There may be records of participants that read history (``history-read``)."""
+
+FEATURES = (ADMISSIONS, HISTORY_READS, READERS_BY_REFERENCE)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

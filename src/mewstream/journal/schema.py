@@ -116,6 +116,7 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
     records.OwnershipTransferred: lambda r: Described(kinds.OWNERSHIP_TRANSFERRED, r.by, r.new_owner, r.stream_id),
     records.ReadGranted: lambda r: Described(kinds.READ_GRANTED, r.by, r.participant, r.stream_id),
     records.ReadRevoked: lambda r: Described(kinds.READ_REVOKED, r.by, r.participant, r.stream_id),
+    records.HistoryRead: lambda r: Described(kinds.STREAM_HISTORY, r.participant, None, r.stream_id),
     records.FramesDropped: lambda r: Described(kinds.NOTICE, kinds.GATEWAY, r.participant, r.stream_id),
 }
 

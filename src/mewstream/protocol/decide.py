@@ -28,6 +28,7 @@ from mewstream.protocol.errors import (
     ValidationFailed,
 )
 from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frames
+from mewstream.protocol.history_rules import check_read, read_history
 from mewstream.protocol.identifiers import GATEWAY_IDS, describe, flaw_in_participant_id, required_id
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.policy import Limits
@@ -138,6 +139,8 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
             fields = msgspec.structs.asdict(command)
             fields["excerpt"] = excerpt(command.excerpt, state)
             ledger.write(Refused, remember=False, **fields)
+        case commands.ReadHistory():
+            read_history(ledger, command)
         case commands.ReportDrop():
             ledger.write(FramesDropped, **msgspec.structs.asdict(command))
         case commands.ClockJump():
@@ -531,6 +534,7 @@ _RULES = {
     kinds.RESUME: _resume,
     kinds.SHUTDOWN: _shutdown,
     kinds.STREAM_DATA: decide_data,
+    kinds.STREAM_READ: check_read,
     **PROPOSAL_RULES,
     **STREAM_RULES,
     **RIGHT_RULES,

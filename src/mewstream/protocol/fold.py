@@ -39,11 +39,23 @@ from mewstream.protocol.records import (
     WriteGranted,
     WriteRevoked,
 )
-from mewstream.protocol.state import Admission, Answer, Participant, Pause, Rights, SpaceState, Stream, WriteRight
+from mewstream.protocol.state import (
+    Admission,
+    Answer,
+    Participant,
+    Pause,
+    Rights,
+    SpaceState,
+    Stream,
+    WriteRight,
+    stream_number,
+)
 from mewstream.protocol.times import SECOND
 
 #: Participants whose answers are remembered. The one that has been silent for longest is forgotten first.
 MAX_REMEMBERED_PARTICIPANTS = 10_000
+#: Streams that have ended and whose history may not be read, which are remembered one by one.
+MAX_HIDDEN_STREAMS = 10_000
 #: Runs of the gateway whose positions are still understood.
 MAX_EPOCHS = 1_000
 
@@ -326,6 +338,8 @@ def _stream_started(state: SpaceState, record: StreamStarted) -> None:
 def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
     stream = state.streams.pop(record.stream_id)
     stream.version += 1
+    if stream.policy.history == "none":
+        _hide(state, stream)
     if stream.alias is not None:
         state.aliases.pop(stream.alias, None)
     for opened_by in (stream.request_id, stream.open_id):
@@ -340,6 +354,15 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
         _drop_right(state, reader, "reads", stream.id)
     state.timers.pop(("start", stream.id, ""), None)
     state.timers.pop(("owner", stream.id, ""), None)
+
+
+def _hide(state: SpaceState, stream: Stream) -> None:
+    hidden = state.hidden_streams
+    hidden[stream_number(stream.id)] = None
+    if len(hidden) > MAX_HIDDEN_STREAMS:
+        lowest = min(hidden)
+        del hidden[lowest]
+        state.hidden_below = lowest + 1
 
 
 # -- rights ---------------------------------------------------------------------------------------

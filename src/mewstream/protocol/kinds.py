@@ -43,6 +43,8 @@ CHAT_ACKNOWLEDGE = "chat/acknowledge"
 
 STREAM_LIST = "stream/list"
 STREAM_LISTED = "stream/listed"
+STREAM_READ = "stream/read"
+STREAM_HISTORY = "stream/history"
 STREAM_SYNC = "stream/sync"
 STREAM_SYNCED = "stream/synced"
 STREAM_REQUEST = "stream/request"
@@ -80,6 +82,7 @@ RESERVED = frozenset(
     {
         STREAM_LISTED,
         STREAM_SYNCED,
+        STREAM_HISTORY,
         PARTICIPANT_LISTED,
         STREAM_OPEN,
         STREAM_READY,

@@ -13,6 +13,7 @@ import msgspec
 OwnerLeave = Literal["keep", "transfer", "close"]
 OnSlow = Literal["drop-oldest", "latest", "disconnect"]
 Validate = Literal["off", "enforce"]
+History = Literal["none", "joined", "all"]
 Invites = Literal["ordinary", "held"]
 
 
@@ -71,7 +72,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Defaults of a space. A stream may set its own ``on_owner_leave``, ``owner_leave_grace``,
-    ``on_slow`` and ``validate`` when it is requested or announced."""
+    ``on_slow``, ``validate`` and ``history`` when it is requested or announced."""
 
     on_owner_leave: OwnerLeave = "keep"
     owner_leave_grace: float = 10.0
@@ -84,6 +85,9 @@ class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Seconds from ``stream/ready`` to ``stream/start``. 0: no limit."""
     on_slow: OnSlow = "drop-oldest"
     validate: Validate = "off"
+    history: History = "joined"
+    """Which earlier frames a reader may read: ``none``, those since it ``joined`` that it was a reader of, or
+    ``all``."""
     invites: Invites = "ordinary"
     """What an invitation may give that the inviter does not hold: ``ordinary`` capabilities, or none (``held``)."""
 

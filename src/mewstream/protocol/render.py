@@ -16,6 +16,7 @@ from mewstream.protocol.records import (
     EnvelopeAccepted,
     Frame,
     FramesDropped,
+    HistoryRead,
     Invited,
     Joined,
     Left,
@@ -109,7 +110,7 @@ def private_to(record: Record) -> str | None:
     match record:
         case Refused(sender=sender):
             return sender
-        case FramesDropped(participant=participant):
+        case FramesDropped(participant=participant) | HistoryRead(participant=participant):
             return participant
     return None
 
@@ -179,6 +180,19 @@ def _frames_dropped(space: str, record: FramesDropped) -> Message:
     return Message(kinds.NOTICE, payload, [record.participant])
 
 
+def _history_read(space: str, record: HistoryRead) -> Message | None:
+    if record.transport != "websocket":
+        return None
+    payload = {
+        "stream_id": record.stream_id,
+        "from_seq": record.from_seq,
+        "to_seq": record.to_seq,
+        "frames": record.frames,
+        "stream": stream_names(space, record.stream_id),
+    }
+    return Message(kinds.STREAM_HISTORY, payload, [record.participant], record.request_id)
+
+
 def _stream_opened(space: str, record: StreamOpened) -> Message:
     described = Stream.opened(record).describe(space, owner_connected=record.owner_connected)
     if record.status == Status.LIVE:
@@ -243,6 +257,7 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     Unpaused: _unpaused,
     Refused: _refused,
     FramesDropped: _frames_dropped,
+    HistoryRead: _history_read,
     StreamOpened: _stream_opened,
     StreamEnded: _stream_ended,
     OwnershipTransferred: _ownership_transferred,

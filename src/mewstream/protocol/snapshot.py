@@ -51,6 +51,8 @@ class _Snapshot(msgspec.Struct):
     shut_down: dict[str, None] = {}
     granters: dict[str, str] = {}
     proposals: list[tuple[str, str]] = []
+    hidden_streams: dict[int, None] = {}
+    hidden_below: int = 0
     admitted: dict[str, Admission] = {}
 
 

@@ -21,7 +21,7 @@ from mewstream.protocol.errors import (
 from mewstream.protocol.formats import check_descriptors, parse_formats
 from mewstream.protocol.identifiers import byte_length, describe, id_list, is_valid_alias, optional_text, stream_names
 from mewstream.protocol.ledger import Ledger
-from mewstream.protocol.policy import Limits, OnSlow, OwnerLeave, Validate
+from mewstream.protocol.policy import History, Limits, OnSlow, OwnerLeave, Validate
 from mewstream.protocol.records import (
     StreamEnded,
     StreamOpened,
@@ -312,6 +312,7 @@ def _stream_policy(state: SpaceState, payload: dict[str, Any]) -> StreamPolicy:
         owner_leave_grace=float(grace),
         on_slow=choice("on_slow", get_args(OnSlow), defaults.on_slow),
         validate=choice("validate", get_args(Validate), defaults.validate),
+        history=choice("history", get_args(History), defaults.history),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from mewstream.gateway.fanout import Audience, Endpoint
 from mewstream.protocol.close_codes import CloseReason
+from mewstream.protocol.envelope import Envelope
 from mewstream.protocol.state import SpaceState, Stream
 
 
@@ -28,6 +29,8 @@ class Member(Endpoint, Protocol):
     """What its client asked for beyond v0.4. None: it sent no extensions."""
 
     def ask_for_positions(self) -> None: ...
+
+    def read_history(self, envelope: Envelope, stream_id: str) -> None: ...
 
     def close(self, reason: CloseReason, text: str | None = None) -> None: ...
 

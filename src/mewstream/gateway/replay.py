@@ -27,6 +27,7 @@ from mewstream.journal.interface import Entry
 from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import frames
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable
+from mewstream.protocol.frames import Form
 from mewstream.protocol.position import Position
 from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
 from mewstream.protocol.render import render, visible_to, with_seq
@@ -118,12 +119,14 @@ def resume_after(state: SpaceState, participant: str, resume: Position) -> int:
     return after
 
 
-def replay_record(space: str, epochs: Epochs, record: Record, viewer: Viewer) -> Replayed | None:
+def replay_record(
+    space: str, epochs: Epochs, record: Record, viewer: Viewer, form: Form = Form.POSITIONS
+) -> Replayed | None:
     """The message of a record for a participant, or None if it has none for that participant."""
     if not viewer.sees(record):
         return None
     if isinstance(record, Frame) and record.kind == "frame":
-        body = frames.frame_with_position(record.stream_id, record.seq, record.sender, record.data)
+        [body] = frames.in_form(form, record.stream_id, record.seq, record.sender, record.ts, [record.data])
         return Replayed(record.seq, record.opcode, body)
     rendered = render(space, epochs.at(record.seq), record)
     return None if rendered is None else Replayed(record.seq, frames.TEXT, with_seq(rendered, record.seq))
@@ -150,7 +153,7 @@ class Replay:
     # -- resuming ---------------------------------------------------------------------------------
 
     async def backlog(
-        self, participant: str, resume: Position, is_wanted: Callable[[], bool]
+        self, participant: str, resume: Position, is_wanted: Callable[[], bool], form: Form = Form.POSITIONS
     ) -> Backlog | ResumeRefused:
         """What a participant has missed. ``is_wanted`` says, in a thread too, whether its connection is still there."""
         state = self._state
@@ -165,7 +168,7 @@ class Replay:
             viewer, epochs = Viewer(participant), Epochs(state)
             return await self._threads.resuming.run(
                 (self._space, participant),
-                lambda: self._read_backlog(entries, after, viewer, epochs, *limits, is_wanted),
+                lambda: self._read_backlog(entries, after, viewer, epochs, *limits, is_wanted, form),
             )
         except ResumeRefused as no:
             return no
@@ -185,6 +188,7 @@ class Replay:
         most_records: int,
         most_bytes: int,
         is_wanted: Callable[[], bool],
+        form: Form,
     ) -> Backlog:
         """Runs in a thread. Records that the viewer may not see count too, or much would be read to send little."""
         messages: list[Replayed] = []
@@ -196,12 +200,14 @@ class Replay:
             size += entry.size
             if size > most_bytes:
                 raise ResumeRefused(f"more than {most_bytes} bytes were missed")
-            message = replay_record(self._space, epochs, entry.record, viewer)
+            message = replay_record(self._space, epochs, entry.record, viewer, form)
             if message is not None:
                 messages.append(message)
         return Backlog(after, upto, messages)
 
-    def complete(self, participant: str, backlog: Backlog) -> list[Replayed] | ResumeRefused:
+    def complete(
+        self, participant: str, backlog: Backlog, form: Form = Form.POSITIONS
+    ) -> list[Replayed] | ResumeRefused:
         """All messages of a backlog, with those since it was read. They end at the current seq."""
         if not self._recent.reaches(backlog.upto):
             return ResumeRefused("the log moved on too fast to be read")
@@ -209,7 +215,7 @@ class Replay:
         messages = backlog.messages + [
             message
             for record in self._recent.read(backlog.upto)
-            if (message := replay_record(self._space, epochs, record, viewer)) is not None
+            if (message := replay_record(self._space, epochs, record, viewer, form)) is not None
         ]
         most = self._state.delivery.queue_bytes * 3 // 4
         if sum(len(message.body) for message in messages) > most:

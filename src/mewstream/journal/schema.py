@@ -181,6 +181,18 @@ def decode(batch: pa.RecordBatch) -> Iterator[Entry]:
             yield _entry(row)
 
 
+def decode_heads(rows: pa.RecordBatch, stream_id: str) -> list[Frame]:
+    """Return frames of a stream with nothing but their numbers and, if they repeat it, their reader set."""
+    names = set(rows.schema.names)
+    seqs, numbers = (rows.column(name).to_pylist() for name in ("seq", "stream_seq"))
+    sets = rows.column("readers_seq").to_pylist() if "readers_seq" in names else [None] * len(seqs)
+    heads = []
+    for seq, number, readers_seq, detail in zip(seqs, numbers, sets, rows.column("detail").to_pylist(), strict=True):
+        readers = _decode_frame_detail(detail).readers if detail is not None else None
+        heads.append(Frame(seq, 0, None, stream_id, "", number, 0, 0, b"", readers=readers, readers_seq=readers_seq))
+    return heads
+
+
 def _entry(row: tuple[Any, ...]) -> Entry:
     offset, space, seq, epoch, ts, name, kind, sender, _, stream_id, *rest = row
     stream_seq, opcode, recipients, _, cause_seq, sequence, gap, format_id, detail, data, readers_seq = rest

@@ -57,6 +57,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """How much of a refused payload is recorded."""
     resume_records: int = 10_000
     """Records that are replayed to a participant that resumes."""
+    reads_waiting: int = 64
+    """Reads of history that wait while another read of the same connection is under way."""
     envelopes_per_second: float = 5_000.0
     """Per connection; reading pauses above it. 0: no limit."""
     frames_per_second: float = 0.0

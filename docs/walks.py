@@ -33,6 +33,10 @@ AFTERWARDS = 0.1
 WAIT = 0.005
 
 
+class Disagreement(Exception):
+    """The recordings differ too much to say which of them is the walk."""
+
+
 class Call(NamedTuple):
     """A function of mewstream: its module, as a path below the package, and its qualified name."""
 
@@ -78,7 +82,10 @@ class Recorder:
 
 def serve(config: str, data: str) -> None:
     from mewstream.cli.main import main
+    from mewstream.gateway.delivery_latency import DeliveryLatency
 
+    # The walk is that of the other messages: one in many is measured on its way.
+    DeliveryLatency.arm = lambda self: None  # type: ignore[method-assign]
     recorder = Recorder()
     threading.Thread(target=recorder.obey, daemon=True).start()
     recorder.install()
@@ -108,7 +115,7 @@ class TracedGateway:
             reset()
         ((walk, count),) = recordings.most_common(1)
         if count < RECORDINGS // 2:
-            raise RuntimeError(f"only {count} of {RECORDINGS} recordings agree: is this machine very busy?")
+            raise Disagreement(f"only {count} of {RECORDINGS} recordings agree: is this machine very busy?")
         return walk
 
     def _command(self, command: str) -> Any:

@@ -93,7 +93,9 @@ if TYPE_CHECKING:
         StreamOpened,
         StreamStarted,
         TokenExpiring,
+        WriteDenied,
         WriteGranted,
+        WriteRequested,
         WriteRevoked,
     )
 
@@ -176,6 +178,8 @@ __all__ = [
     "UnknownRefusal",
     "ValidationFailed",
     "WriteGranted",
+    "WriteDenied",
+    "WriteRequested",
     "WriteRevoked",
     "__version__",
     "connect",

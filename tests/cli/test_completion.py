@@ -55,7 +55,7 @@ def test_commands_and_options(shell: Shell) -> None:
 
 async def test_streams_and_participants(gateway: GatewayProcess, shell: Shell) -> None:
     async with joined(gateway, "server") as (server,):
-        stream = await server.open_stream(desired_id="movement")
+        stream = await server.open_stream(name="movement")
         assert complete(shell, "mewstream grant --as alice mov") == ["movement"]
         assert complete(shell, f"mewstream tail -p alice {stream}") == [stream]
         assert complete(shell, "mewstream grant movement vi", MEW_PARTICIPANT="alice") == ["viewer"]

@@ -79,6 +79,33 @@ class TestSend:
         shell.run("send", "--as", "alice", *arguments, code=2)
 
 
+class TestClosing:
+    async def test_mine_and_idle(self, gateway: GatewayProcess, shell: Shell) -> None:
+        async with joined(gateway, "server", "bob") as (server, bob):
+            mine = [await opened(server), await opened(server)]
+            others = await opened(bob)
+            arguments = ("close", "--as", "server", "--mine")
+            assert (await run(shell, *arguments, "--idle", "1h")).out == ""
+            done = await run(shell, *arguments, "--reason", "over")
+            assert done.out == "".join(f"{id}: closed\n" for id in mine)
+            assert (await bob.receive("stream/close", stream_id=mine[1]))["payload"]["reason"] == "over"
+            done = await run(shell, "close", "--as", "bob", "--idle", "0", "--json")
+            assert done.json["status"] == "accepted"
+            await bob.receive("stream/close", stream_id=others)
+
+    async def test_what_is_refused_does_not_keep_the_others(self, gateway: GatewayProcess, shell: Shell) -> None:
+        async with joined(gateway, "server", "chatter") as (server, chatter):
+            stream = await opened(server)
+            done = await run(shell, "close", "--as", "chatter", "--idle", "0", code=1)
+            assert f"{stream}: " in done.err
+            await run(shell, "close", "--as", "server", "--mine")
+            await chatter.receive("stream/close", stream_id=stream)
+
+    @pytest.mark.parametrize("arguments", [[], ["stream-1", "--mine"], ["stream-1", "--idle", "1h"], ["--idle", "x"]])
+    def test_wrong_usage(self, shell: Shell, arguments: list[str]) -> None:
+        shell.run("close", "--as", "server", *arguments, code=2)
+
+
 class TestRights:
     async def test_grant_with_conditions_and_revoke(self, gateway: GatewayProcess, shell: Shell) -> None:
         async with joined(gateway, "server", "bob") as (server, bob):
@@ -203,6 +230,39 @@ class TestPeople:
         assert await bob.closed() == 4501
         await run(shell, "kick", "--as", "server", "bob", code=1)
 
+    async def test_ban_and_unban(self, gateway: GatewayProcess, shell: Shell) -> None:
+        bob = await gateway.join("bob")
+        done = await run(shell, "ban", "--as", "server", "bob", "--for", "1h", "--reason", "flooding")
+        assert done.out == "bob is banned\n"
+        assert await bob.closed() == 4507
+        refused = await Client.connect(f"{gateway.ws_url}/ws")
+        await refused.send_raw(json.dumps({"type": "join", "participantId": "bob", "token": token_of("bob")}))
+        error = await refused.error("unauthorized")
+        assert error["payload"]["banned_until"]
+        assert await refused.closed() == 4507
+        status, answer = await gateway.http("GET", "/participants", "bob")
+        assert (status, answer["payload"]["error"]) == (403, "unauthorized")
+        done = await run(shell, "unban", "--as", "server", "bob")
+        assert done.out == "bob may join again\n"
+        async with joined(gateway, "bob"):
+            pass
+        await run(shell, "unban", "--as", "server", "bob", code=1)
+        await run(shell, "ban", "--as", "server", "bob", code=2)
+
+    async def test_uninvite(self, gateway: GatewayProcess, shell: Shell) -> None:
+        invited = await run(shell, "invite", "--as", "server", "passer-by", "--expires", "1d", "--json")
+        assert invited.json["expires_at"]
+        guest = await Client.connect(f"{gateway.ws_url}/ws")
+        await guest.send_raw(json.dumps({"type": "join", "token": invited.json["token"]}))
+        await guest.receive("system/welcome")
+        done = await run(shell, "uninvite", "--as", "server", "passer-by")
+        assert done.out == "passer-by is not invited any more\n"
+        assert await guest.closed() == 4501
+        again = await Client.connect(f"{gateway.ws_url}/ws")
+        await again.send_raw(json.dumps({"type": "join", "token": invited.json["token"]}))
+        assert await again.closed() == 4500
+        await run(shell, "uninvite", "--as", "server", "passer-by", code=1)
+
 
 class TestLooking:
     async def test_streams_are_those_of_a_welcome(self, gateway: GatewayProcess, shell: Shell) -> None:
@@ -211,6 +271,7 @@ class TestLooking:
             stream = await opened(server, desired_id="shown", description=hostile)
             async with joined(gateway, "viewer") as (viewer,):
                 listed = (await run(shell, "streams", "--as", "alice", "--json")).json
+                assert [each.pop("last_active") >= each["created"] for each in listed] == [True] * len(listed)
                 assert listed == viewer.welcome["payload"]["active_streams"]
                 assert active_stream(viewer.welcome, stream)["description"] == hostile
             table = (await run(shell, "streams", "--as", "alice")).out

@@ -80,7 +80,11 @@ class TestContent:
     async def test_content_order_and_opcodes_are_the_same(self, live: GatewayProcess) -> None:
         async with connect(live, "bob") as space:
             stream = await space.open_stream(
-                description="moves", content_type="text/plain", metadata={"game": 7}, color="red", validate=False
+                description="moves",
+                content_type="text/plain",
+                metadata={"game": 7},
+                fields={"color": "red"},
+                validate=False,
             )
             for data in MIXED:
                 await stream.send(data)
@@ -105,7 +109,7 @@ class TestContent:
         formats = [mewstream.Format("a", {"type": "object"}), mewstream.Format("b", {"type": "string"})]
         contents: list[tuple[str, Any]] = [("a", {"big": 12345678901234567890123, "f": 1.0}), ("b", "é"), ("a", {})]
         async with connect(live, "bob") as space:
-            stream = await space.announce(desired_id="movement", formats=formats, description="both")
+            stream = await space.announce(name="movement", formats=formats, description="both")
             await stream.start()
             for form, content in contents:
                 await stream.send(content, format=form)

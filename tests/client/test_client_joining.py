@@ -46,7 +46,7 @@ async def test_the_example_of_the_issue(gateway: GatewayProcess) -> None:
         assert player.streams[stream.id].owner == "cy"
         await ai.streams[stream.id].close()
         await until(news, events.StreamClosed, stream=stream.id, how="closed")
-        announced = await space.announce(formats=[{"id": "move"}], desired_id="movement")
+        announced = await space.announce(formats=[{"id": "move"}], name="movement")
         assert announced.alias == "movement"
         assert announced.status == "ready"
         movement = player.subscribe("movement")
@@ -66,7 +66,7 @@ async def test_a_late_joiner_sees_everything(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob"):
         stream = await ann.open_stream(description="old", metadata={"unit": "m"}, custom=7, target=["bob", "cy"])
         await stream.grant("bob", max_frames=5)
-        announced = await ann.announce(desired_id="later", formats=[{"id": "a"}])
+        announced = await ann.announce(name="later", formats=[{"id": "a"}])
         async with enter(gateway, "cy") as cy:
             seen = cy.streams[stream.id]
             assert seen.owner == "ann"

@@ -24,7 +24,7 @@ def gateway() -> Iterator[GatewayProcess]:
 
 async def test_all_streams_and_participants_are_known(gateway: GatewayProcess) -> None:
     async with joined(gateway, *PEOPLE), enter(gateway, "ann") as ann:
-        opened = [await ann.open_stream(description="x" * 700, desired_id=f"name-{n}") for n in range(STREAMS)]
+        opened = [await ann.open_stream(description="x" * 700, name=f"name-{n}") for n in range(STREAMS)]
         async with enter(gateway, "bob") as bob:
             assert list(bob.streams) == [each.id for each in opened]
             assert set(bob.participants) == {*PEOPLE, "ann"}

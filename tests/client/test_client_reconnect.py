@@ -211,7 +211,7 @@ async def test_what_happened_while_away(gateway: GatewayProcess) -> None:
         assert "reconnecting" in repr(bob)
         await kept.transfer("ann", reason="nothing")
         await ended.close(reason="over")
-        brief = await ann.announce(desired_id="brief")
+        brief = await ann.announce(name="brief")
         await brief.start()
         await brief.send("seen")
         await brief.fail("oops", "gone again")

@@ -70,7 +70,7 @@ async def test_what_is_sent_arrives_as_it_was(gateway: GatewayProcess) -> None:
 async def test_the_handshake(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob:
         news = bob.events()
-        stream = await ann.announce(desired_id="hand", formats=[Format("point", schema=POINT)], intent="show")
+        stream = await ann.announce(name="hand", formats=[Format("point", schema=POINT)], intent="show")
         opened = await until(news, events.StreamOpened, stream=stream.id)
         assert opened.handle.formats[0]["id"] == "point"
         assert opened.handle.alias == "hand"
@@ -94,7 +94,7 @@ async def test_the_handshake(gateway: GatewayProcess) -> None:
         assert (closed.how, stream.status, opened.handle.status) == ("completed", "completed", "completed")
         with pytest.raises(StreamNotFound, match="completed"):
             await stream.send({"x": 3})
-        failing = await ann.announce(desired_id="hand")
+        failing = await ann.announce(name="hand")
         await failing.start()
         await failing.fail("sensor_lost", "the sensor is gone")
         failed = await until(news, events.StreamClosed, stream=failing.id)
@@ -221,7 +221,7 @@ async def test_formats_are_checked_before_they_are_sent(gateway: GatewayProcess)
         got = [(await subscription.receive(5)).json() for _ in range(3)]
         assert got == [{"x": 1}, {"x": 2}, {"y": 1}]
         assert subscription.pending == 0
-        enforced = await ann.open_stream(formats=[Format("point", schema=POINT)], enforce_formats=True)
+        enforced = await ann.open_stream(formats=[Format("point", schema=POINT)], validate="enforce")
         await enforced.send({"y": 1})
         with pytest.raises(FormatViolation):
             await enforced.flush()

@@ -24,12 +24,12 @@ async def test_subscriptions_by_every_name(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob:
         early_alias, early_other = bob.subscribe("hero"), bob.subscribe("heroine")
         everything = bob.subscribe()
-        stream = await ann.announce(desired_id="hero")
+        stream = await ann.announce(name="hero")
         await stream.start()
         theirs = await bob.stream("hero")
         by_id, by_alias, by_object = bob.subscribe(stream.id), bob.subscribe("hero"), bob.subscribe(theirs)
         early_id = bob.subscribe(f"stream-{int(stream.id.split('-')[1]) + 1}")
-        next_stream = await ann.open_stream(desired_id="heroine")
+        next_stream = await ann.open_stream(name="heroine")
         assert early_id._queue is not None
         await bob.stream(next_stream.id)
         await stream.send("one", numbered=False)
@@ -392,7 +392,7 @@ async def test_fifty_subscribers(tmp_path: Any) -> None:
     with running_gateway(space_config("ann", *people)) as gateway:
         async with enter(gateway, "ann") as ann:
             spaces = await asyncio.gather(*(_entered(gateway, each) for each in people))
-            stream = await ann.announce(desired_id="news")
+            stream = await ann.announce(name="news")
             await stream.start()
 
             async def follow(space: Space) -> list[tuple[Any, int]]:

@@ -100,7 +100,7 @@ def test_everything(gateway: GatewayProcess) -> None:
         with theirs:
             theirs.send("last")
         assert [each.text for each in subscription] == ["last"]
-        announced = ann.announce(desired_id="moves", formats=[{"id": "m"}])
+        announced = ann.announce(name="moves", formats=[{"id": "m"}])
         assert announced.is_announced
         announced.start()
         with bob.subscribe("moves", on_slow="pause", max_pending=5) as moves:

@@ -41,7 +41,7 @@ async def main() -> None:
             await stream.send(b"x")
             await stream.grant("p", reason="r", expires_at=datetime.now(UTC) + timedelta(hours=1), max_frames=3)
             await stream.transfer("p")
-        announced: mewstream.Stream = await space.announce(formats=[{"id": "f"}], desired_id="d")
+        announced: mewstream.Stream = await space.announce(formats=[{"id": "f"}], name="d")
         await announced.fail("code", "message")
         async for frame in space.subscribe("s", on_slow="latest"):
             point: Point = frame.json(Point)

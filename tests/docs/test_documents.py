@@ -28,7 +28,9 @@ from mewstream.cli.main import cli
 from mewstream.client.connection import Receiver
 from mewstream.gateway.config import PROCESS_MANAGER_KEYS, GatewayConfig, load_config
 from mewstream.gateway.http import FEATURES
+from mewstream.gateway.journal_usage import JournalUsage
 from mewstream.gateway.metrics import Metrics
+from mewstream.gateway.recorder import Recorder
 from mewstream.journal.retention import Retention
 from mewstream.journal.schema import SCHEMA, SCHEMA_VERSION
 from mewstream.journal.settings import JournalSettings
@@ -603,13 +605,45 @@ def test_operations_names_the_keys_that_are_accepted_and_not_used() -> None:
     assert {key for key in PROCESS_MANAGER_KEYS if f"`{key}`" not in text} == set()
 
 
+def test_operations_lists_every_event_of_the_log() -> None:
+    """With the level at which the sources log it, as far as it stands there as a name."""
+    listed = {
+        name: set(re.split(r", ", level))
+        for events, level, _ in rows(section(read("docs/operations.md"), "Logs"))[2:]
+        for name in events.split(", ")
+    }
+    found: set[str] = set()
+    for package in ("gateway", "journal"):
+        for file in (ROOT / "src" / "mewstream" / package).glob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and _called(node) in ("event", "_event", "say", "_say") and node.args:
+                    name = node.args[0]
+                    if isinstance(name, ast.Constant):
+                        found.add(name.value)
+                if isinstance(node, ast.Call) and _called(node) in ("debug", "info", "warning", "error", "exception"):
+                    level = {"exception": "ERROR"}.get(_called(node), _called(node).upper())
+                    for keyword in node.keywords:
+                        if keyword.arg == "extra" and isinstance(keyword.value, ast.Call):
+                            assert level in listed[keyword.value.args[0].value], ast.unparse(node)  # type: ignore[attr-defined]
+    assert found == set(listed)
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
 def test_operations_lists_every_metric() -> None:
+    exported = Metrics()
+    exported.watch_journal(JournalUsage(Recorder()))
     metrics = {
         (f"{family.name}_total" if family.type == "counter" else family.name, family.type)
-        for family in Metrics().registry.collect()
+        for family in exported.registry.collect()
     }
-    listed = {(row[0], row[1]) for row in rows(read("docs/operations.md")) if row[0].startswith("mewstream_")}
-    assert listed == metrics
+    text = read("docs/operations.md")
+    listed = {(row[0], row[1]) for row in rows(text) if row[0].startswith("mewstream_")}
+    of_process = set(re.findall(r"`(process_\w+)`", section(text, "Metrics")))
+    assert listed == {each for each in metrics if each[0].startswith("mewstream_")}
+    assert of_process == {name for name, _ in metrics if name.startswith("process_")}
 
 
 def test_architecture_lists_every_record() -> None:

@@ -84,6 +84,7 @@ class FakeMember:
 
     def __init__(self, participant: str, *, positions: bool = False, is_reconnect: bool = False) -> None:
         self.participant = participant
+        self.connection: int | None = None
         self.session = 0
         self.positions = positions
         self.is_listening = True
@@ -252,6 +253,7 @@ def make_space(loop: ManualLoop, *people: str, recorder: Recorder | None = None,
         logs=SpaceLogs("demo", None, None),
         threads=ReplayThreads(loop.as_loop),
         mint_token=lambda participant: f"token-of-{participant}",
+        forget_token=lambda participant: None,
         connection_url="ws://here",
         work=FairQueue(loop.as_loop),
         clock=MachineClock(),

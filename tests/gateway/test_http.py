@@ -192,7 +192,7 @@ class TestMetrics:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         families = list(text_string_to_metric_families(answer.text))
         assert families
-        assert all(each.name.startswith("mewstream_") and each.documentation for each in families)
+        assert all(each.name.startswith(("mewstream_", "process_")) and each.documentation for each in families)
         assert "token-of-" not in answer.text
         samples = [sample for family in families for sample in family.samples]
         return {(each.name, each.labels.get("space")): each.value for each in samples}

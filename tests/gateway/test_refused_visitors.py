@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mewstream.gateway.refused_visitors import BURST, RefusedVisitors
+from mewstream.gateway.bounded_log import BURST
+from mewstream.gateway.refused_visitors import RefusedVisitors
 
 
 class Clock:

@@ -15,7 +15,7 @@ from http_cases import AUTHORIZATION, CASES, MESSAGE_BYTES, SECRET, WHO, Case, g
 from http_socket import Answer, HttpSocket
 from raw_socket import join_message, text
 
-from support import TIMEOUT, GatewayProcess, running_gateway, space_config, without_refused_visitors
+from support import TIMEOUT, GatewayProcess, running_gateway, space_config, without_everyday_lines
 
 #: Byte by byte a large case shows nothing that a small one does not.
 SMALL = 1_500
@@ -79,7 +79,7 @@ async def test_cases_byte_by_byte(patient: GatewayProcess) -> None:
 
 
 async def check(gateway: GatewayProcess, case: Case, *, before: int = 0, is_dripped: bool = False) -> None:
-    log = without_refused_visitors(gateway.log.read_text())
+    log = without_everyday_lines(gateway.log.read_text())
     async with await HttpSocket.connected(gateway.port) as raw:
         for _ in range(before):
             assert (await raw.ask(get())).status == 200
@@ -108,7 +108,7 @@ async def check(gateway: GatewayProcess, case: Case, *, before: int = 0, is_drip
     async with await HttpSocket.connected(gateway.port) as other:
         assert (await other.ask(get("/participants", AUTHORIZATION))).status == 200
         assert (await other.ask(get())).json["status"] == "ok"
-    assert without_refused_visitors(gateway.log.read_text()) == log
+    assert without_everyday_lines(gateway.log.read_text()) == log
 
 
 async def send(raw: HttpSocket, case: Case, *, is_dripped: bool) -> None:

@@ -17,7 +17,7 @@ from websocket_case import WHO
 from websocket_cases import CASES
 from websocket_scene import CONFIG
 
-from support import GatewayProcess, running_gateway, without_refused_visitors
+from support import GatewayProcess, running_gateway, without_everyday_lines
 
 #: Bytes that mean something to a parser of heads or of frames.
 TELLING = (
@@ -98,8 +98,8 @@ async def play(gateway: GatewayProcess, data: bytes) -> None:
 @pytest.mark.parametrize("number", ROUNDS)
 async def test_changed_cases(gateway: GatewayProcess, number: int) -> None:
     chance = random.Random(number)
-    log = without_refused_visitors(gateway.log.read_text())
+    log = without_everyday_lines(gateway.log.read_text())
     await asyncio.gather(*(play(gateway, visit(chance)) for _ in range(EACH)))
     async with await HttpSocket.connected(gateway.port) as other:
         assert (await other.ask(request())).json["status"] == "ok"
-    assert without_refused_visitors(gateway.log.read_text()) == log
+    assert without_everyday_lines(gateway.log.read_text()) == log

@@ -238,6 +238,7 @@ class Space:
             streams = state.streams.values()
             assert set(rights.owns) == {each.id for each in streams if each.owner == participant}
             assert set(rights.writes) == {each.id for each in streams if participant in each.writers}
+            assert set(rights.asks) == {each.id for each in streams if participant in each.write_requests}
             assert set(rights.reads) == {each.id for each in streams if participant in (each.readers or ())}
         for stream in state.streams.values():
             assert stream.owner in stream.writers

@@ -1,6 +1,6 @@
 """Who may do what on a stream, said a second time and as plainly as possible.
 
-An independent model of DESIGN.md's decisions 1 to 9, 13, 14, 16, 17, 18 and 22: dicts and sets, no
+An independent model of DESIGN.md's decisions 1 to 9, 12, 13, 14, 16, 17, 18, 22 and 31: dicts and sets, no
 classes of the implementation, no records, no index, no cache. Each method plays one command and
 returns the *facts* that must follow, in order, as tuples; a refusal is one fact. One fact is one
 record, so the model knows every ``seq`` without being told.
@@ -72,14 +72,18 @@ class Model:
                 for writer, right in stream["writers"].items()
                 if right["expires_at"] is not None
             ]
-            found += [(stream[what], (name, id, "")) for what, name in (("start_by", "start"), ("owner_due", "owner"))]
+            timers = (("start_by", "start"), ("owner_due", "owner"), ("idle_due", "idle"))
+            found += [(stream[what], (name, id, "")) for what, name in timers]
         return sorted(each for each in found if each[0] is not None)
 
     # -- the space and who is in it ----------------------------------------------------------------
 
     def start(self, now: int, epoch: str) -> list[Fact]:
         self.epoch = epoch
-        return self._written(now, [("space-started", epoch)])
+        started = self._written(now, [("space-started", epoch)])
+        for id in self.streams:
+            self._touch(id)
+        return started
 
     def join(self, now: int, who: str, *, continues: bool = False) -> list[Fact]:
         how = "new" if not self.present(who) else "replaced" if self.connected(who) else "resumed"
@@ -149,17 +153,34 @@ class Model:
         on_owner_leave: str | None,
         owner_leave_grace: int | None,
         known: set[str],
+        if_exists: str | None = None,
+        idle_timeout: int | None = None,
     ) -> list[Fact]:
         """``alias`` is None where what was wished is no valid one; ``known`` are all who may come."""
+        if if_exists is not None and alias is None:
+            return self.refuse(now, sender, "validation_error")
         if ("request" if live else "announce") not in self.may[sender]:
             return self.refuse(now, sender, "capability_violation")
+        taken = self.find(alias) if alias is not None else None
+        owner = self.streams[taken]["owner"] if taken is not None else None
+        if taken is not None and (if_exists == "error" or (if_exists == "reuse" and owner != sender)):
+            return self.refuse(now, sender, "already_exists")
+        if taken is not None and if_exists == "reuse":
+            return self._written(now, [("reused", taken, sender)])
+        replaced = taken if if_exists == "replace" else None
+        if replaced is not None and owner != sender and "manage" not in self.may[sender]:
+            return self.refuse(now, sender, "unauthorized")
         if any(each not in known for each in target):
             return self.refuse(now, sender, "target_not_found")
         now = max(now, self.ts)
         self.opened += 1
         id = f"stream-{self.opened}"
         members = [each for each in dict.fromkeys(auto) if each != sender and self.present(each)]
-        if alias is not None and self.find(alias) is not None:
+        ended: list[Fact] = []
+        if replaced is not None:
+            del self.streams[replaced]
+            ended, taken = [("ended", replaced, "closed")], None
+        if taken is not None:
             alias = None
         self.streams[id] = {
             "owner": sender,
@@ -168,19 +189,23 @@ class Model:
             "readers": set(target) if target else None,
             "auto": set(auto),
             "alias": alias,
-            "names": {request_id, f"gw-{self.epoch}-{self.seq + 2}"},
+            "names": {request_id, f"gw-{self.epoch}-{self.seq + 2 + len(ended)}"},
             "on_owner_leave": on_owner_leave or self.on_owner_leave,
             "owner_leave_grace": self.owner_leave_grace if owner_leave_grace is None else owner_leave_grace,
             "start_by": None if live or not self.start_timeout else now + self.start_timeout,
             "owner_due": None,
+            "idle": idle_timeout,
+            "idle_due": None,
             "sequences": {},
+            "wishes": {},
             "frames": 0,
         }
         self.grants += 1
         for writer in (sender, *members):
             self._set_right(id, writer)
         writers = {sender, *members}
-        facts: list[Fact] = [("envelope", sender), ("opened", id, sender, live, alias, writers)]
+        opened = ("opened", id, sender, live, alias, writers, taken if if_exists is not None else None)
+        facts: list[Fact] = [("envelope", sender), *ended, opened]
         return self._written(now, facts + [("granted", id, member, writers, "auto_grant") for member in members])
 
     def begin(self, now: int, sender: str, name: str, *, flaw: str | None = None) -> list[Fact]:
@@ -223,11 +248,14 @@ class Model:
         *,
         expires_at: int | None,
         max_frames: int | None,
+        replaces: str | None = None,
         flaw: str | None = None,
     ) -> list[Fact]:
         id = self._checked(sender, name, flaw)
         if id not in self.streams:
             return self.refuse(now, sender, id)
+        if replaces is not None and (replaces in (self.streams[id]["owner"], who) or not self._writes(id, replaces)):
+            return self.refuse(now, sender, "invalid_operation")
         stream, conditional = self.streams[id], expires_at is not None or max_frames is not None
         if who == stream["owner"] and conditional:
             return self.refuse(now, sender, "invalid_operation")
@@ -238,9 +266,32 @@ class Model:
         if conditional:
             # What was given under conditions must not come back without them.
             stream["auto"].discard(who)
+        facts: list[Fact] = [("envelope", sender)]
+        if replaces is not None:
+            stream["auto"].discard(replaces)
+            facts.append(self._revoke(id, replaces, None))
         self.grants += 1
         self._set_right(id, who, expires_at, max_frames)
-        return self._written(now, [("envelope", sender), ("granted", id, who, set(stream["writers"]), None)])
+        return self._written(now, [*facts, ("granted", id, who, set(stream["writers"]), None)])
+
+    def ask(self, now: int, sender: str, name: str, reason: str | None, *, flaw: str | None = None) -> list[Fact]:
+        id = self._checked(sender, name, flaw, anyone=True)
+        if id not in self.streams:
+            return self.refuse(now, sender, id)
+        if self._writes(id, sender):
+            return self.refuse(now, sender, "invalid_operation")
+        if not self.present(sender):
+            return self.refuse(now, sender, "participant_not_found")
+        self.streams[id]["wishes"].setdefault(sender, {"ts": max(now, self.ts)})["reason"] = reason
+        return self._written(now, [("envelope", sender), ("asked", id, sender, reason)])
+
+    def deny(self, now: int, sender: str, name: str, who: str, *, flaw: str | None = None) -> list[Fact]:
+        id = self._checked(sender, name, flaw)
+        if id not in self.streams:
+            return self.refuse(now, sender, id)
+        if self.streams[id]["wishes"].pop(who, None) is None:
+            return self.refuse(now, sender, "invalid_operation")
+        return self._written(now, [("envelope", sender), ("denied", id, who)])
 
     def revoke(self, now: int, sender: str, name: str, who: str, *, flaw: str | None = None) -> list[Fact]:
         id = self._checked(sender, name, flaw)
@@ -322,7 +373,10 @@ class Model:
 
     # -- the parts ---------------------------------------------------------------------------------
 
-    def _checked(self, sender: str, name: str, flaw: str | None, *, manager: bool = True) -> str:
+    def _writes(self, id: str, who: str) -> bool:
+        return who in self.streams[id]["writers"]
+
+    def _checked(self, sender: str, name: str, flaw: str | None, *, manager: bool = True, anyone: bool = False) -> str:
         """The stream's id, or the code of the first check that fails: shape, existence, right."""
         if flaw == "shape":
             return "validation_error"
@@ -331,7 +385,7 @@ class Model:
             return "stream_not_found"
         if flaw == "namespace":
             return "validation_error"
-        if sender != self.streams[id]["owner"] and not (manager and "manage" in self.may[sender]):
+        if not anyone and sender != self.streams[id]["owner"] and not (manager and "manage" in self.may[sender]):
             return "unauthorized"
         return id
 
@@ -342,7 +396,14 @@ class Model:
         self.seq += len(facts)
         if facts:
             self.ts = max(now, self.ts)
+        for what, id, *_ in facts:
+            if id in self.streams and what != "reused":
+                self._touch(id)
         return facts
+
+    def _touch(self, id: str) -> None:
+        stream = self.streams[id]
+        stream["idle_due"] = self.ts + stream["idle"] if stream["idle"] else None
 
     def _suspend(self, now: int, who: str, time: int) -> list[Fact]:
         until = max(now, self.ts) + time
@@ -354,6 +415,7 @@ class Model:
         del self.people[who]
         facts: list[Fact] = [("left", who, reason)]
         for id, stream in self.streams.items():
+            stream["wishes"].pop(who, None)
             if stream["owner"] == who:
                 if stream["on_owner_leave"] != "keep":
                     stream["owner_due"] = now + stream["owner_leave_grace"]
@@ -362,7 +424,8 @@ class Model:
         return self._written(now, facts)
 
     def _set_right(self, id: str, who: str, expires_at: int | None = None, frames_left: int | None = None) -> None:
-        """A right that is given again keeps its place in the order of writers."""
+        """A right that is given again keeps its place in the order of writers. Whoever wished for it has it now."""
+        self.streams[id]["wishes"].pop(who, None)
         right = self.streams[id]["writers"].setdefault(who, {"since": self.grants})
         right.update(expires_at=expires_at, frames_left=frames_left)
 

@@ -99,7 +99,13 @@ def fact(record: records.Record) -> Fact:
             return ("refused", record.sender, record.code)
         case records.StreamOpened():
             writers = set(record.authorized_writers)
-            return ("opened", record.stream_id, record.owner, record.status == "live", record.alias, writers)
+            live = record.status == "live"
+            return (
+                *("opened", record.stream_id, record.owner, live, record.alias, writers),
+                record.alias_taken_by,
+            )
+        case records.StreamReused():
+            return ("reused", record.stream_id, record.owner)
         case records.StreamStarted():
             return ("started", record.stream_id)
         case records.StreamEnded():
@@ -116,6 +122,10 @@ def fact(record: records.Record) -> Fact:
         case records.ReadGranted() | records.ReadRevoked():
             what = "read-granted" if isinstance(record, records.ReadGranted) else "read-revoked"
             return (what, record.stream_id, record.participant, _maybe_set(record.authorized_readers))
+        case records.WriteRequested():
+            return ("asked", record.stream_id, record.participant, record.reason)
+        case records.WriteDenied():
+            return ("denied", record.stream_id, record.participant)
         case records.Frame():
             return (
                 "frame",
@@ -407,6 +417,8 @@ class SpaceMachine(RuleBasedStateMachine):
         alias=st.sampled_from((None, *ALIASES)),
         on_owner_leave=st.sampled_from((None, "keep", "transfer", "close")),
         owner_leave_grace=st.one_of(st.none(), seconds),
+        if_exists=st.sampled_from((None, None, "new", "reuse", "replace", "error")),
+        idle_timeout=st.sampled_from((None, None, 0.0, 2.0)),
     )
     def open(
         self,
@@ -417,6 +429,8 @@ class SpaceMachine(RuleBasedStateMachine):
         alias: str | None,
         on_owner_leave: str | None,
         owner_leave_grace: float | None,
+        if_exists: str | None = None,
+        idle_timeout: float | None = None,
     ) -> None:
         if not self.model.present(sender):
             self.join(sender)
@@ -432,6 +446,8 @@ class SpaceMachine(RuleBasedStateMachine):
             on_owner_leave=on_owner_leave,
             owner_leave_grace=None if owner_leave_grace is None else int(owner_leave_grace * SECOND),
             known=set(PEOPLE),
+            if_exists=if_exists,
+            idle_timeout=None if idle_timeout is None else int(idle_timeout * SECOND),
         )
         payload = {
             "target": readers,
@@ -439,14 +455,27 @@ class SpaceMachine(RuleBasedStateMachine):
             "desired_id": alias,
             "on_owner_leave": on_owner_leave,
             "owner_leave_grace": owner_leave_grace,
+            "if_exists": if_exists,
+            "idle_timeout": idle_timeout,
             # Poses that must not be believed (decision 23).
             "owner": NOBODY,
+            "reused": True,
             "authorized_writers": [NOBODY],
         }
         payload = {key: value for key, value in payload.items() if value is not None}
         self.send(sender, kinds.STREAM_REQUEST if live else kinds.STREAM_ANNOUNCE, payload, expected)
         if isinstance(opened := self.log[-1 - sum(each[0] == "granted" for each in expected)], records.StreamOpened):
             self.names += [id, f"gw-{self.state.epoch}-{opened.seq}"]
+
+    @precondition(lambda self: self.named())
+    @rule(which=which, by=by, person=person, if_exists=st.sampled_from(("new", "reuse", "replace", "error")))
+    def ask_for_a_taken_name(self, which: int, by: str, person: str, if_exists: str) -> None:
+        named = self.named()
+        id = named[which % len(named)]
+        self.open(self.actor(id, by, person), True, None, [], self.model.streams[id]["alias"], None, None, if_exists)
+
+    def named(self) -> list[str]:
+        return [id for id, stream in self.model.streams.items() if stream["alias"] is not None]
 
     @rule(sender=st.sampled_from(OPENERS), auto=st.lists(person, max_size=2))
     def request(self, sender: str, auto: list[str]) -> None:
@@ -519,6 +548,7 @@ class SpaceMachine(RuleBasedStateMachine):
         who: str | int,
         lasts: float | None,
         max_frames: int | None,
+        replaces: str | None = None,
     ) -> None:
         id = self.pick(which)
         sender, who = self.actor(id, by, person), self.resolve(who)
@@ -527,8 +557,14 @@ class SpaceMachine(RuleBasedStateMachine):
             "expires_at": None if expires_at is None else rfc3339(expires_at),
             "max_frames": max_frames,
         }
-        payload, flaw = self.name(id, naming, flaw, participant_id=who, conditions=conditions)
-        expected = self.model.grant(self.now, sender, id, who, expires_at=expires_at, max_frames=max_frames, flaw=flaw)
+        payload, flaw = self.name(id, naming, flaw, participant_id=who, conditions=conditions, replaces=replaces)
+        expected = self.model.grant(
+            *(self.now, sender, id, who),
+            expires_at=expires_at,
+            max_frames=max_frames,
+            replaces=replaces,
+            flaw=flaw,
+        )
         self.send(sender, kinds.GRANT_WRITE, payload, expected)
 
     @rule(which=which, who=person)
@@ -539,6 +575,44 @@ class SpaceMachine(RuleBasedStateMachine):
     def lend(self, which: int, who: int, lasts: float | None, max_frames: int) -> None:
         """A right with conditions, to somebody who is here."""
         self.grant(which, "owner", "ann", "flat", None, who, lasts, None if max_frames == 3 else max_frames)
+
+    @rule(
+        which=which,
+        by=by,
+        person=person,
+        who=whom,
+        replaced=st.one_of(st.integers(0, 3), st.integers(0, 3), anyone),
+        max_frames=st.sampled_from((None, None, 2)),
+    )
+    def hand_over(
+        self, which: int, by: str, person: str, who: str | int, replaced: str | int, max_frames: int | None
+    ) -> None:
+        """A grant in the place of a writer; a number is one of those there are."""
+        id = self.pick(which)
+        stream = self.stream(id)
+        if isinstance(replaced, int):
+            writers = list(stream["writers"]) if stream is not None else [NOBODY]
+            replaced = writers[-1 - replaced % len(writers)]
+        self.grant(which, by, person, "flat", None, who, None, max_frames, replaced)
+
+    @rule(which=which, by=by, person=person, naming=naming, flaw=flaw, reason=st.sampled_from((None, "my turn")))
+    def ask(self, which: int, by: str, person: str, naming: str, flaw: str | None, reason: str | None) -> None:
+        flaw = None if flaw == "participant" else flaw
+        id = self.pick(which)
+        sender = self.actor(id, by, person)
+        payload, flaw = self.name(id, naming, flaw, reason=reason)
+        self.send(sender, kinds.REQUEST_WRITE, payload, self.model.ask(self.now, sender, id, reason, flaw=flaw))
+
+    @rule(which=which, by=by, person=person, naming=naming, flaw=flaw, who=whom)
+    def deny(self, which: int, by: str, person: str, naming: str, flaw: str | None, who: str | int) -> None:
+        """Of those who ask, if there are any and a number says which."""
+        id = self.pick(which)
+        stream = self.stream(id)
+        wishes = list(stream["wishes"]) if stream is not None else []
+        who = wishes[who % len(wishes)] if isinstance(who, int) and wishes else self.resolve(who)
+        sender = self.actor(id, by, person)
+        payload, flaw = self.name(id, naming, flaw, participant_id=who)
+        self.send(sender, kinds.DENY_WRITE, payload, self.model.deny(self.now, sender, id, who, flaw=flaw))
 
     @precondition(lambda self: self.lent())
     @rule(which=which, raw=st.booleans(), pause=st.sampled_from((0.0, 0.5, 1.0, 2.0)), sequence=st.integers(0, 6))
@@ -663,6 +737,9 @@ class SpaceMachine(RuleBasedStateMachine):
         answer = decision.repetition.answer
         assert all(record in self.log for record in answer.records)
         answered = self.log[answer.seq - 1]
+        if isinstance(answered, records.StreamReused):
+            assert answered.owner == sender
+            return
         assert isinstance(answered, records.EnvelopeAccepted | records.Refused | records.Frame)
         assert answered.sender == sender
 
@@ -685,6 +762,7 @@ class SpaceMachine(RuleBasedStateMachine):
             assert _maybe_set(stream.readers) == expected["readers"]
             assert _maybe_set(described.get("authorized_readers")) == expected["readers"]
             assert stream.status == described["status"] == ("live" if expected["live"] else "ready")
+            assert "reused" not in described
             assert stream.alias == described.get("alias") == expected["alias"]
             assert described["owner_connected"] == model.connected(expected["owner"])
             assert set(stream.auto_grant) == expected["auto"]
@@ -697,6 +775,11 @@ class SpaceMachine(RuleBasedStateMachine):
                 assert conditions.get("frames_left") == right["frames_left"]
                 assert ("expires_at" in conditions) == (right["expires_at"] is not None)
             assert all(model.present(each) for each in writers[1:])
+            assert described.get("write_requests", []) == [
+                {"participant_id": who, "reason": wish["reason"], "ts": rfc3339(wish["ts"])}
+                for who, wish in expected["wishes"].items()
+            ]
+            assert all(model.present(each) and each not in writers for each in expected["wishes"])
 
     @invariant()
     def same_people_and_deadlines(self) -> None:
@@ -727,7 +810,11 @@ class SpaceMachine(RuleBasedStateMachine):
             owned = {id for id, each in self.model.streams.items() if each["owner"] == who}
             rights = self.state.rights.get(who)
             assert set(rights.owns if rights else ()) == owned
-            assert rights is None or rights.owns or rights.writes or rights.reads, "an empty entry is left over"
+            asked = {id for id, each in self.model.streams.items() if who in each["wishes"]}
+            assert set(rights.asks if rights else ()) == asked
+            assert rights is None or rights.owns or rights.writes or rights.reads or rights.asks, (
+                "an entry is left over"
+            )
 
     def teardown(self) -> None:
         assert fold(SPACE, self.log) == self.state
@@ -759,6 +846,7 @@ _payloads = st.fixed_dictionaries(
             st.fixed_dictionaries({}, optional={"stream_id": st.one_of(st.just("stream-1"), _odd), "namespace": _odd}),
         ),
         "participant_id": st.one_of(st.just("ben"), _odd),
+        "replaces": st.one_of(st.just("ben"), _odd),
         "new_owner": st.one_of(st.just("ben"), _odd),
         "retain_write": _odd,
         "reason": _odd,
@@ -799,6 +887,8 @@ _stream_kinds = st.sampled_from(
         kinds.TRANSFER_OWNERSHIP,
         kinds.GRANT_READ,
         kinds.REVOKE_READ,
+        kinds.REQUEST_WRITE,
+        kinds.DENY_WRITE,
     )
 )
 

@@ -17,8 +17,11 @@ from mewstream.protocol.transitions import (
     BY_EVENT_AND_STATE,
     FRAME,
     GRANT_SPENT,
+    IDLE_TIMEOUT,
     OWNER_LEFT_CLOSE,
     OWNER_LEFT_TRANSFER,
+    REPLACE,
+    REUSE,
     START_TIMEOUT,
     TRANSITIONS,
     WHO,
@@ -34,8 +37,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "stream-states.md"
 OWNER, OTHER, STRANGER, CHATTER, MANAGER = "ann", "ben", "cat", "dan", "mia"
 ID = "stream-1"
 EVENTS = sorted({row.event for row in TRANSITIONS})
+#: Requests for a name that is taken. They take the capability to open streams too.
+BY_NAME = {REUSE: "reuse", REPLACE: "replace"}
 #: Events that happen to a stream there is; the others open one.
-ON_A_STREAM = [event for event in EVENTS if WHO[event] not in (Who.CAPABLE, Who.GATEWAY)]
+ON_A_STREAM = [event for event in EVENTS if WHO[event] not in (Who.CAPABLE, Who.GATEWAY) and event not in BY_NAME]
 CAUSED = [row for row in TRANSITIONS if row.who is not Who.GATEWAY]
 BY_GATEWAY = [row for row in TRANSITIONS if row.who is Who.GATEWAY]
 
@@ -46,8 +51,10 @@ def name(row: Transition) -> str:
 
 def scene_in(status: Status, **request: Any) -> Scene:
     scene = Scene(OWNER, OTHER, STRANGER, CHATTER, MANAGER, start_timeout=60.0, owner_leave_grace=10.0)
+    request["desired_id"] = "hero"
     if status in (Status.READY, Status.LIVE, Status.ENDED):
         scene.send(OWNER, kinds.STREAM_ANNOUNCE if status is Status.READY else kinds.STREAM_REQUEST, request)
+        scene.send(CHATTER, kinds.REQUEST_WRITE, {"stream_id": ID})
     if status is Status.ENDED:
         scene.send(OWNER, kinds.STREAM_CLOSE, {"stream_id": ID})
     return scene
@@ -64,11 +71,14 @@ def cause(scene: Scene, event: str, sender: str) -> list[records.Record]:
     """Send what the event is, as a participant does."""
     if event == FRAME:
         return scene.frame(sender, ID)
+    if event in BY_NAME:
+        return scene.send(sender, kinds.STREAM_REQUEST, {"desired_id": "hero", "if_exists": BY_NAME[event]})
     if event == kinds.TRANSFER_OWNERSHIP:
         return scene.send(sender, event, {"stream_id": ID, "new_owner": OTHER})
     if event in (kinds.STREAM_REQUEST, kinds.STREAM_ANNOUNCE):
         return scene.send(sender, event, {})
-    payload = {"stream_id": ID, "participant_id": OTHER, "code": "broken", "message": "it broke"}
+    about = CHATTER if event == kinds.DENY_WRITE else OTHER
+    payload = {"stream_id": ID, "participant_id": about, "code": "broken", "message": "it broke"}
     return scene.send(sender, event, payload)
 
 
@@ -118,9 +128,11 @@ class TestDecideFollowsTheTable:
     @pytest.mark.parametrize("row", CAUSED, ids=name)
     def test_a_row_works_for_whoever_may(self, row: Transition) -> None:
         scene = scene_in(row.source)
-        check_happened(scene, row, cause(scene, row.event, OWNER))
+        check_happened(scene, row, cause(scene, row.event, STRANGER if row.who is Who.ANYONE else OWNER))
 
-    @pytest.mark.parametrize("row", [row for row in CAUSED if row.who is Who.OWNER_OR_MANAGER], ids=name)
+    @pytest.mark.parametrize(
+        "row", [row for row in CAUSED if row.who is Who.OWNER_OR_MANAGER and row.event in ON_A_STREAM], ids=name
+    )
     def test_a_manager_may_what_the_table_says_a_manager_may(self, row: Transition) -> None:
         scene = scene_in(row.source)
         check_happened(scene, row, cause(scene, row.event, MANAGER))
@@ -129,15 +141,15 @@ class TestDecideFollowsTheTable:
         scene = scene_in(Status.LIVE, auto_grant=[OTHER])
         assert [type(record) for record in scene.frame(OTHER)] == [records.Frame]
 
-    @pytest.mark.parametrize("row", CAUSED, ids=name)
+    @pytest.mark.parametrize("row", [row for row in CAUSED if row.who is not Who.ANYONE], ids=name)
     def test_others_are_refused_with_the_code_of_the_row(self, row: Transition) -> None:
         """Somebody without any right, and a writer, who may no more than write (decision 1)."""
-        others = [CHATTER]
+        others = [CHATTER] if row.event not in BY_NAME else []
         if row.who is not Who.CAPABLE:
             others.append(STRANGER)
         if row.who in (Who.OWNER, Who.OWNER_OR_MANAGER):
             others.append(OTHER)
-        if row.who in (Who.OWNER, Who.WRITER):
+        if row.who in (Who.OWNER, Who.WRITER) and row.event not in BY_NAME:
             others.append(MANAGER)
         for sender in others:
             scene = scene_in(row.source, auto_grant=[OTHER])
@@ -189,7 +201,9 @@ class TestWhatTheGatewayDoes:
     @pytest.mark.parametrize("row", BY_GATEWAY, ids=name)
     def test_a_row_of_the_gateway_works(self, row: Transition) -> None:
         policy = {OWNER_LEFT_TRANSFER: "transfer", OWNER_LEFT_CLOSE: "close"}.get(row.event, "keep")
-        scene = scene_in(row.source, auto_grant=[OTHER], on_owner_leave=policy)
+        scene = scene_in(
+            row.source, auto_grant=[OTHER], on_owner_leave=policy, idle_timeout=10 if row.event == IDLE_TIMEOUT else 0
+        )
         wait = {START_TIMEOUT: 60, GRANT_SPENT: 1}.get(row.event, 10)
         if row.event == WRITER_LEFT:
             check_happened(scene, row, scene.do(commands.Disconnect(OTHER, scene.sessions[OTHER])))
@@ -197,7 +211,7 @@ class TestWhatTheGatewayDoes:
         if row.event == GRANT_SPENT:
             until = {"expires_at": rfc3339(scene.now + SECOND)}
             scene.send(OWNER, kinds.GRANT_WRITE, {"stream_id": ID, "participant_id": OTHER, "conditions": until})
-        elif row.event != START_TIMEOUT:
+        elif row.event not in (START_TIMEOUT, IDLE_TIMEOUT):
             scene.do(commands.Disconnect(OWNER, scene.sessions[OWNER]))
         scene.now += wait * SECOND - 1
         assert scene.do(commands.Tick()) == []

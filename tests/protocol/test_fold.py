@@ -128,6 +128,10 @@ def every_kind_of_record() -> Scene:
     on_first = {"stream_id": "pose", "participant_id": "mia"}
     conditions = {"expires_at": rfc3339(now + SECOND), "max_frames": 9}
     scene.send("ann", kinds.GRANT_WRITE, {**on_first, "conditions": conditions})
+    scene.send("ann", kinds.GRANT_WRITE, {**on_first, "replaces": "ben", "conditions": conditions})
+    scene.send("ben", kinds.REQUEST_WRITE, {"stream_id": "pose"})
+    scene.send("ann", kinds.DENY_WRITE, {**on_first, "participant_id": "ben"})
+    scene.send("ann", kinds.GRANT_WRITE, {**on_first, "participant_id": "ben"})
     scene.send("ann", kinds.GRANT_READ, on_first)
     scene.send("ann", kinds.REVOKE_READ, {**on_first, "participant_id": "ben"})
     scene.do(commands.SendFrame("mia", "stream-1", bytes(range(256)), 2))
@@ -142,6 +146,10 @@ def every_kind_of_record() -> Scene:
     scene.do(
         commands.Refuse("ann", "frame", "limit_exceeded", "too much", 429, {"limit": "x"}, excerpt=b"\xff", count=3)
     )
+    scene.send("ann", kinds.INVITE, {"participant_id": "late", "capabilities": [{"kind": "chat"}], "expires_in": 9})
+    scene.send("ann", kinds.UNINVITE, {"participant_id": "late"})
+    scene.send("ann", kinds.KICK, {"participant_id": "cat", "ban": 60})
+    scene.send("ann", kinds.UNBAN, {"participant_id": "cat"})
     scene.do(commands.Admit("cat", [{"kind": "chat"}], now + 9 * SECOND))
     scene.do(commands.EndAdmission("cat"))
     scene.do(commands.Admit("dog", [{"kind": "chat"}], now + 99 * SECOND, "issuer"))

@@ -11,7 +11,7 @@ from harness import EPOCH, EVERYTHING, NOON, SPACE, Space
 
 from mewstream.protocol import commands
 from mewstream.protocol.fold import fold
-from mewstream.protocol.records import AnyRecord, Frame, Record, Refused
+from mewstream.protocol.records import AnyRecord, Frame, Record, Refused, StreamReused
 from mewstream.protocol.render import gateway_envelope, private_to, render, visible_to, with_seq
 from mewstream.protocol.times import rfc3339
 
@@ -59,8 +59,11 @@ def busy() -> Space:
     space.frame("carol", stream)
     space.send("alice", "stream/revoke-read", {"stream_id": stream, "participant_id": "bob"})
     space.send("alice", "stream/grant-read", {"stream_id": stream, "participant_id": "bob"})
+    space.send("carol", "stream/request-write", {"stream_id": stream, "reason": "once more"})
+    space.send("alice", "stream/deny-write", {"stream_id": stream, "participant_id": "carol", "reason": "later"})
     space.transfer("alice", stream, "bob")
-    space.announce("alice")
+    space.announce("alice", desired_id="later")
+    space.send("alice", "stream/announce", {"desired_id": "later", "if_exists": "reuse"})
     space.send("admin", "space/invite", {"participant_id": "eve", "capabilities": ["chat"]})
     space.send("admin", "capability/grant", {"recipient": "bob", "capabilities": ["x"]}, id="g")
     space.send("admin", "capability/revoke", {"grant_id": "g"})
@@ -163,7 +166,7 @@ class TestRender:
         """So that the harness has stored and folded each of them."""
         seen = {type(each) for each in busy().records}
         missing = {each.__name__ for each in AnyRecord.__args__ if each not in seen}
-        assert missing == {"StreamStarted", "Admitted", "AdmissionEnded"}
+        assert missing == {"StreamStarted", "Admitted", "AdmissionEnded", "Uninvited", "Banned", "Unbanned"}
 
     def test_the_state_is_the_fold_and_nothing_else(self) -> None:
         """DESIGN.md, One idea."""
@@ -221,7 +224,8 @@ class TestWhoSeesWhat:
         space = busy()
         for record, message in space.messages:
             private = private_to(record)
-            assert (private is not None) is (message["kind"] in ("system/error", "system/notice"))
+            is_private = message["kind"] in ("system/error", "system/notice") or isinstance(record, StreamReused)
+            assert (private is not None) is is_private
             if private is not None:
                 assert message["to"] == [private]
                 assert visible_to(record, private)

@@ -19,12 +19,11 @@ _FRAMES_AT_A_TIME = 512
 #: After this many frames, wait for the gateway to confirm that it has recorded them.
 _FRAMES_PER_FLUSH = 1000
 
-#: Fields of the recorded request that are not repeated: rights, names and policies belong to the live space, and
-#: ``self`` cannot be a keyword argument.
+#: Fields of the recorded request that are not repeated: rights, names and policies belong to the live space.
 _NOT_REPEATED = frozenset(
     {
-        *("target", "auto_grant", "scope", "desired_id", "self"),
-        *("on_owner_leave", "owner_leave_grace", "on_slow", "validate"),
+        *("target", "auto_grant", "scope", "desired_id", "if_exists"),
+        *("on_owner_leave", "owner_leave_grace", "on_slow", "validate", "idle_timeout", "history", "priority"),
     }
 )
 
@@ -38,8 +37,8 @@ async def open_again(space: Space, recorded: RecordedStream, *, description: str
     if description is not None:
         fields["description"] = description
     if opened is None or opened.status == "live":
-        return await space.open_stream(**fields)
-    stream = await space.announce(**fields)
+        return await space.open_stream(fields=fields)
+    stream = await space.announce(fields=fields)
     await stream.start()
     return stream
 

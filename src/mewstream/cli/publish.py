@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
@@ -22,6 +22,7 @@ from mewstream.cli.runner import connection_reports, run
 from mewstream.cli.status_line import progress
 from mewstream.cli.values import size_in_bytes
 from mewstream.protocol.errors import MewError, StreamNotFound
+from mewstream.protocol.policy import IfExists
 
 if TYPE_CHECKING:
     from mewstream.client import Space, Stream
@@ -35,7 +36,7 @@ class Job:
 
     stream: str | None
     request: dict[str, Any]
-    """The fields of the request for a new stream."""
+    """The options of a new stream."""
     grants: tuple[str, ...]
     keep_open: bool
     cut: Cut
@@ -58,7 +59,13 @@ class Job:
 )
 @click.option("--description", help="Of the new stream.")
 @click.option("--content-type", metavar="TYPE", help="Of the new stream, such as application/json.")
-@click.option("--alias", metavar="NAME", help="Another name for the new stream, if it is free.")
+@click.option("--alias", metavar="NAME", help="Another name for the new stream.")
+@click.option(
+    "--if-exists",
+    type=click.Choice(get_args(IfExists)),
+    help="If a stream has the --alias: open one without it, write to it (if it is yours), close it, or fail.  "
+    "[default: new]",
+)
 @click.option(
     "--target",
     "targets",
@@ -100,6 +107,7 @@ def publish(
     description: str | None,
     content_type: str | None,
     alias: str | None,
+    if_exists: IfExists | None,
     targets: tuple[str, ...],
     grants: tuple[str, ...],
     keep_open: bool,
@@ -120,17 +128,22 @@ def publish(
       tail -f positions.jsonl | mewstream publish --as server --stream movement --jsonl
       mewstream publish --as server --raw --chunk-bytes 1024 --rate 50 music.opus
       mewstream publish --as server --keep-open --grant player1 --alias movement /dev/null
+      mewstream publish --as server --alias movement --if-exists reuse positions.txt
     """
-    request = {"description": description, "content_type": content_type, "desired_id": alias, "target": targets or None}
+    request: dict[str, Any] = {"description": description, "content_type": content_type, "target": targets or None}
+    request |= {"name": alias, "if_exists": if_exists}
     request = {key: value for key, value in request.items() if value is not None}
     if stream is not None and (request or keep_open):
         raise click.UsageError(
-            "--description, --content-type, --alias, --target and --keep-open are for a new stream, not with --stream"
+            "--description, --content-type, --alias, --if-exists, --target and --keep-open are for a new stream, "
+            "not with --stream"
         )
+    if if_exists is not None and alias is None:
+        raise click.UsageError("--if-exists is for --alias")
     if chunk_bytes is not None and cut != "raw":
         raise click.UsageError("--chunk-bytes is for --raw")
     if cut == "raw":
-        request.setdefault("encoding", "binary")
+        request["fields"] = {"encoding": "binary"}
     job = Job(stream=stream, request=request, grants=grants, keep_open=keep_open, cut=cut or "lines", rate=rate)
     with _opened(file) as (descriptor, total):
         cutter = FrameSplitter(job.cut, chunk_bytes or DEFAULT_CHUNK_BYTES, "stdin" if file == "-" else file)
@@ -179,6 +192,8 @@ async def _publish(identity: Identity, job: Job, descriptor: int, cutter: FrameS
         job.id = stream.id
         if job.stream is None:
             complain(f"publishing to {printable(stream.id)}")
+            if stream.alias_taken_by is not None:
+                complain(f"it has no alias: that is the name of {printable(stream.alias_taken_by)}")
         try:
             for name in job.grants:
                 await stream.grant(name)
@@ -189,7 +204,7 @@ async def _publish(identity: Identity, job: Job, descriptor: int, cutter: FrameS
                 await _confirm(space, stream, job)
         finally:
             # Also after Ctrl-C and after a refusal, so that readers do not wait for more frames.
-            if job.stream is None and not job.keep_open and stream.is_open and stream.is_mine:
+            if job.stream is None and not (job.keep_open or stream.reused) and stream.is_open and stream.is_mine:
                 await stream.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mewstream.extras import require
+from mewstream.io.log_lines import log_to_stderr
 from mewstream.protocol.errors import ConfigError
 from mewstream.settings.space_file import space_file
 
@@ -52,6 +52,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="What is logged, to stderr.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How it is logged: json has an event and the ids of each line.",
+)
 def serve(
     configs: tuple[Path, ...],
     host: str | None,
@@ -61,6 +68,7 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     log_level: str,
+    log_format: str,
 ) -> None:
     """Run the gateway until it is stopped.
 
@@ -79,7 +87,7 @@ def serve(
     from mewstream.gateway.config import load_config
     from mewstream.gateway.server import run
 
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr(log_level, log_format)
     config = load_config(configs or (space_file({}),), environ=os.environ, cwd=Path.cwd())
     given: dict[str, Any] = {"host": host, "port": port, "data": data, "tls_cert": tls_cert, "tls_key": tls_key}
     config = dataclasses.replace(config, **{key: value for key, value in given.items() if value is not None})

@@ -13,8 +13,10 @@ from mewstream.cli.name_suggestions import suggest_participants, suggest_streams
 from mewstream.cli.output import complain, print_json, print_table, printable, quietly
 from mewstream.cli.runner import run
 from mewstream.cli.values import time_span
+from mewstream.client.errors import ConnectError
 from mewstream.protocol import kinds
-from mewstream.protocol.times import SECOND, rfc3339
+from mewstream.protocol.errors import PeerError, StreamNotFound
+from mewstream.protocol.times import SECOND, parse_rfc3339, rfc3339
 
 stream_argument = click.argument("stream", shell_complete=suggest_streams)
 participant_argument = click.argument("participant_id", metavar="PARTICIPANT", shell_complete=suggest_participants)
@@ -72,6 +74,9 @@ def _names(ids: Any, *, none: str = "") -> str:
 @reason_option
 @click.option("--expires-in", metavar="TIME", callback=time_span(), help="When the right ends: 30 (seconds), 15m, 7d.")
 @click.option("--max-frames", type=click.IntRange(1), help="The number of frames after which the right ends.")
+@click.option(
+    "--replaces", metavar="WRITER", help="Who loses the right at the same moment, so that nobody writes beside."
+)
 @click.option("--read", is_flag=True, help="Grant the right to read instead, for a stream with a set of readers.")
 @json_option
 @participant_options
@@ -83,6 +88,7 @@ def grant(
     reason: str | None,
     expires_in: float | None,
     max_frames: int | None,
+    replaces: str | None,
     read: bool,
     as_json: bool,
 ) -> None:
@@ -92,6 +98,7 @@ def grant(
     Examples:
       mewstream grant --as server stream-1 player1 --reason 'took the wheel'
       mewstream grant --as server movement player1 --expires-in 5m --max-frames 1000
+      mewstream grant --as server movement ai --replaces player1
       mewstream grant --as server stream-1 viewer --read
     """
     conditions: dict[str, Any] = {}
@@ -99,8 +106,8 @@ def grant(
         conditions["expires_at"] = rfc3339(time.time_ns() // 1000 + int(expires_in * SECOND))
     if max_frames is not None:
         conditions["max_frames"] = max_frames
-    if read and conditions:
-        raise click.UsageError("--expires-in and --max-frames are for the right to write, not for --read")
+    if read and (conditions or replaces):
+        raise click.UsageError("--expires-in, --max-frames and --replaces are for the right to write, not for --read")
     kind = kinds.GRANT_READ if read else kinds.GRANT_WRITE
     _change(
         identity,
@@ -110,6 +117,7 @@ def grant(
         participant_id=participant_id,
         reason=reason,
         conditions=conditions or None,
+        replaces=replaces,
     )
 
 
@@ -173,20 +181,62 @@ def transfer(
 
 
 @click.command()
-@stream_argument
+@click.argument("stream", required=False, shell_complete=suggest_streams)
+@click.option("--mine", is_flag=True, help="Close all streams that you own.")
+@click.option(
+    "--idle",
+    metavar="TIME",
+    callback=time_span(),
+    help="Close the streams without a frame or a change for this long: 30 (seconds), 15m, 1h.",
+)
 @reason_option
 @json_option
 @participant_options
 @quietly
-def close(identity: Identity, stream: str, reason: str | None, as_json: bool) -> None:
-    """Close STREAM (an id or an alias), for everyone.
+def close(
+    identity: Identity, stream: str | None, mine: bool, idle: float | None, reason: str | None, as_json: bool
+) -> None:
+    """Close STREAM (an id or an alias), for everyone; or several streams, with --mine, --idle or both.
+
+    --idle alone closes the streams of others too, which takes the capability space/manage-streams. If the gateway
+    refuses to close one of several streams, the others are closed, and the exit code is 1.
 
     \b
     Examples:
       mewstream close --as server stream-1
       mewstream close --as server movement --reason 'the game is over'
+      mewstream close --as server --mine
+      mewstream close --as admin --idle 1h --reason 'nobody used it'
     """
-    _change(identity, kinds.STREAM_CLOSE, as_json, stream_id=stream, reason=reason)
+    if (stream is not None) == (mine or idle is not None):
+        raise click.UsageError("say which: STREAM, or all with --mine or --idle")
+    if stream is not None:
+        _change(identity, kinds.STREAM_CLOSE, as_json, stream_id=stream, reason=reason)
+        return
+    from mewstream.cli import http_api
+
+    found = run(http_api.streams(identity))
+    now = time.time_ns() // 1000
+    refused = False
+    for each in found:
+        if (mine and each.get("owner") != identity.id) or (idle is not None and not _is_idle(each, now, idle)):
+            continue
+        try:
+            _change(identity, kinds.STREAM_CLOSE, as_json, stream_id=each["stream_id"], reason=reason)
+        except StreamNotFound:
+            continue  # it has ended in the meantime
+        except PeerError as error:
+            complain(f"{printable(each['stream_id'])}: {printable(str(error))}")
+            refused = True
+    if refused:
+        sys.exit(1)
+
+
+def _is_idle(stream: dict[str, Any], now: int, seconds: float) -> bool:
+    since = parse_rfc3339(str(stream.get("last_active")))
+    if since is None:
+        raise ConnectError("the gateway does not say when streams were last active: --idle needs a newer one")
+    return now - since >= seconds * SECOND
 
 
 def _change(identity: Identity, kind: str, as_json: bool, **fields: Any) -> dict[str, Any]:

@@ -122,6 +122,19 @@ class ReadRevoked(_RightChanged, frozen=True):
     """A participant may not read a stream any more."""
 
 
+class WriteRequested(Event, frozen=True):
+    """A participant asks for the right to write. See :meth:`Stream.grant`, :meth:`Stream.hand_over` and
+    :meth:`Stream.deny`."""
+
+    stream: str
+    participant: str
+    reason: str | None
+
+
+class WriteDenied(_RightChanged, frozen=True):
+    """A participant that asked for the right to write does not get it."""
+
+
 class OwnershipTransferred(Event, frozen=True):
     """A stream has a new owner."""
 

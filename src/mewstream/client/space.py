@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
-from mewstream.client import untrusted
 from mewstream.client.acknowledgements import Acknowledgements
-from mewstream.client.awaitable import AwaitableContext
 from mewstream.client.backoff import Backoff
 from mewstream.client.calling import Calling
 from mewstream.client.control import Control
 from mewstream.client.controlled import Controlled
 from mewstream.client.errors import ConnectionClosed, RequestTimeout
 from mewstream.client.events import Event
-from mewstream.client.format import Format
 from mewstream.client.inbox import Inbox
 from mewstream.client.joining import Joiner
 from mewstream.client.link import Link
 from mewstream.client.mcp_server import McpServer
 from mewstream.client.membership import Membership
-from mewstream.client.messages import Message, without_none
+from mewstream.client.messages import Message
 from mewstream.client.offering import Offering
+from mewstream.client.opening import StreamOpening
 from mewstream.client.queue import BoundedQueue, FrameQueue, OnSlow
-from mewstream.client.schema_checks import require_schema_checks
 from mewstream.client.state import State
 from mewstream.client.stream import Stream
 from mewstream.client.subscription import Events, Subscription
 from mewstream.client.view import Participants, Streams, View
 from mewstream.protocol import kinds
 from mewstream.protocol.close_codes import NORMAL
-from mewstream.protocol.errors import MewError
 from mewstream.protocol.position import Position
 
 if TYPE_CHECKING:
@@ -43,11 +39,7 @@ MAX_PENDING_EVENTS = 10_000
 REQUEST_SECONDS = 30.0
 
 
-class Opening(AwaitableContext[Stream]):
-    """A stream being opened: ``await`` it, or use it with ``async with``, which closes the stream at the end."""
-
-
-class Space(Calling, Offering, Control, Membership, AbstractAsyncContextManager["Space"]):
+class Space(StreamOpening, Calling, Offering, Control, Membership, AbstractAsyncContextManager["Space"]):
     """A space that we have joined, made by :func:`connect`.
 
     Everything that reads is a live view or an ``async for``. Everything that acts waits until the gateway has carried
@@ -122,102 +114,6 @@ class Space(Calling, Offering, Control, Membership, AbstractAsyncContextManager[
         return f"Space({name}participant={self.participant!r}, {state})"
 
     # -- streams ------------------------------------------------------------------------------------
-
-    def open_stream(
-        self,
-        *,
-        description: str | None = None,
-        content_type: str | None = None,
-        direction: str = "upload",
-        target: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        formats: Sequence[Format | Mapping[str, Any]] | None = None,
-        auto_grant: Sequence[str] | None = None,
-        validate: bool = False,
-        enforce_formats: bool = False,
-        **fields: Any,
-    ) -> Opening:
-        """Open a stream to which frames can be sent immediately.
-
-        ``target`` names its readers (default: everyone), ``auto_grant`` its writers. ``validate`` checks what we send
-        against the stream's format before it is sent; ``enforce_formats`` makes the gateway refuse whatever anybody
-        sends that is not of its format. Any other field is kept with the stream and shown to everyone.
-
-        Returns the :class:`Stream` when awaited, or with ``async with``, which closes it at the end if we still own
-        it. Raises :class:`CapabilityViolation`, :class:`TargetNotFound`, what every request raises, and
-        :class:`ConfigError` if ``validate`` needs the extra ``schemas``, which is not installed.
-        """
-        return self._opening(
-            kinds.STREAM_REQUEST,
-            validate,
-            description=description,
-            content_type=content_type,
-            direction=direction,
-            target=target,
-            metadata=metadata,
-            formats=formats,
-            auto_grant=auto_grant,
-            enforce_formats=enforce_formats,
-            **fields,
-        )
-
-    def announce(
-        self,
-        *,
-        formats: Sequence[Format | Mapping[str, Any]] | None = None,
-        desired_id: str | None = None,
-        intent: str | None = None,
-        description: str | None = None,
-        scope: Sequence[str] | None = None,
-        target: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        auto_grant: Sequence[str] | None = None,
-        validate: bool = False,
-        enforce_formats: bool = False,
-        **fields: Any,
-    ) -> Opening:
-        """Open a stream by the handshake of announce, ready and start: frames can be sent after ``start()``.
-        ``desired_id`` becomes its alias if that is free; the other options are those of :meth:`open_stream`. Returns
-        and raises as that does."""
-        return self._opening(
-            kinds.STREAM_ANNOUNCE,
-            validate,
-            formats=formats,
-            desired_id=desired_id,
-            intent=intent,
-            description=description,
-            scope=scope,
-            target=target,
-            metadata=metadata,
-            auto_grant=auto_grant,
-            enforce_formats=enforce_formats,
-            **fields,
-        )
-
-    def _opening(self, kind: str, validate: bool, *, enforce_formats: bool, **fields: Any) -> Opening:
-        if validate:
-            require_schema_checks()
-        if (formats := fields.get("formats")) is not None:
-            fields["formats"] = [each.as_dict() if isinstance(each, Format) else each for each in formats]
-        payload = without_none(validate="enforce" if enforce_formats else None, **fields)
-        return Opening(lambda: self._open_stream(kind, payload, validate))
-
-    async def _open_stream(self, kind: str, payload: Mapping[str, Any], validate: bool) -> Stream:
-        id = self._calls.next_id()
-        try:
-            answer_kind = kinds.STREAM_OPEN if kind == kinds.STREAM_REQUEST else kinds.STREAM_READY
-            answer = await self._call(kind, payload, answer=answer_kind, id=id)
-        except (asyncio.CancelledError, RequestTimeout):
-            self._inbox.abandon(id)  # the stream may still be opened, and nobody would close it
-            raise
-        described = untrusted.as_object(answer.payload.get("stream", answer.payload))
-        stream_id = untrusted.text(described.get("stream_id"))
-        if stream_id is None:
-            raise MewError("the gateway answered without the id of the stream: it speaks another protocol")
-        # The view has it already, unless it was ended in the meantime.
-        stream = self.streams.get(stream_id) or Stream(self, described)
-        stream._validates = validate
-        return stream
 
     async def stream(self, name: str, *, timeout: float | None = None) -> Stream:
         """Wait until a stream of this id or alias is open. Returns it. Raises :class:`RequestTimeout` if that takes

@@ -38,6 +38,8 @@ _GATEWAY_FIELDS = frozenset(
     {
         *("stream_id", "namespace", "owner", "owner_connected", "authorized_writers", "authorized_readers"),
         *("created", "status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities"),
+        *("reused", "alias_taken_by"),
+        "write_requests",
     }
 )
 READY, LIVE = "ready", "live"
@@ -118,8 +120,18 @@ class Stream(AbstractAsyncContextManager["Stream"]):
 
     @property
     def alias(self) -> str | None:
-        """The name that its announcement asked for and got; it finds the stream as its id does."""
+        """The name that was asked for when it was opened, if that was free; it finds the stream as its id does."""
         return untrusted.text(self._described.get("alias"))
+
+    @property
+    def reused(self) -> bool:
+        """Whether it was open already when we asked for its name with ``if_exists="reuse"``."""
+        return self._described.get("reused") is True
+
+    @property
+    def alias_taken_by(self) -> str | None:
+        """The id of the stream that has the name that was asked for, if we were told."""
+        return untrusted.text(self._described.get("alias_taken_by"))
 
     @property
     def namespace(self) -> str | None:
@@ -140,6 +152,13 @@ class Stream(AbstractAsyncContextManager["Stream"]):
     def conditions(self) -> dict[str, Any]:
         """The conditions of writers whose right is conditional, by participant."""
         return dict(untrusted.as_object(self._described.get("conditions")))
+
+    @property
+    def write_requests(self) -> dict[str, str | None]:
+        """The participants that ask for the right to write and have no answer yet, in the order in which they asked,
+        with their reasons."""
+        requests = untrusted.objects(self._described.get("write_requests"))
+        return {str(each.get("participant_id")): untrusted.text(each.get("reason")) for each in requests}
 
     @property
     def is_announced(self) -> bool:
@@ -336,11 +355,38 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         reason: str | None = None,
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
+        replaces: str | None = None,
     ) -> None:
         """Let another participant write: until it is revoked, until the time ``expires_at``, or for ``max_frames``
-        frames. Raises :class:`ParticipantNotFound`, and ValueError for a time without a time zone."""
+        frames. ``replaces`` is a writer that loses the right at the same moment, so that both are never writers.
+        Raises :class:`ParticipantNotFound`, :class:`InvalidOperation` if the one to be replaced is no writer or owns
+        the stream, and ValueError for a time without a time zone."""
         conditions = messages.without_none(expires_at=_rfc3339(expires_at), max_frames=max_frames)
-        await self._change(kinds.GRANT_WRITE, participant, reason, conditions=conditions or None)
+        await self._change(kinds.GRANT_WRITE, participant, reason, conditions=conditions or None, replaces=replaces)
+
+    async def hand_over(self, to: str, *, reason: str | None = None) -> None:
+        """Let another participant write in the place of the one who writes now, beside the owner; if there is none, it
+        is simply granted the right. Nobody writes in between, and nobody beside it.
+
+        Raises as :meth:`grant` does, and ValueError if several could be replaced: say which by ``grant(replaces=)``.
+        If somebody else was faster, it raises :class:`InvalidOperation` and changes nothing."""
+        writers = [each for each in self.authorized_writers if each not in (self.owner, to)]
+        if len(writers) > 1:
+            raise ValueError(
+                f"{self.id} has the writers {', '.join(writers)}: say by grant(replaces=) whose place it is"
+            )
+        await self.grant(to, reason=reason, replaces=next(iter(writers), None))
+
+    async def ask(self, *, reason: str | None = None) -> None:
+        """Ask for the right to write. The owner and everyone else is told; the answer is a :class:`WriteGranted` or
+        :class:`WriteDenied` event. Asking again replaces the reason. Raises :class:`InvalidOperation` if we may write
+        already, :class:`LimitExceeded` if too many ask."""
+        await self._space._call(kinds.REQUEST_WRITE, messages.without_none(stream_id=self.id, reason=reason))
+
+    async def deny(self, participant: str, *, reason: str | None = None) -> None:
+        """Answer a participant that asks for the right to write with no. Raises :class:`InvalidOperation` if it does
+        not ask."""
+        await self._change(kinds.DENY_WRITE, participant, reason)
 
     async def revoke(self, participant: str, *, reason: str | None = None) -> None:
         """Revoke the right to write. When this returns, no further frame of that writer is accepted."""
@@ -423,6 +469,23 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         self._update()
         self._status = READY if described.get("status") == READY else LIVE
 
+    def _asked(self, participant: str, reason: str | None, ts: str) -> None:
+        asked = {"participant_id": participant, "reason": reason, "ts": ts}
+        requests = untrusted.objects(self._described.get("write_requests"))
+        for place, each in enumerate(requests):
+            if each.get("participant_id") == participant:
+                requests[place] = {**each, "reason": reason}
+                break
+        else:
+            requests = [*requests, asked]
+        self._update(write_requests=requests)
+
+    def _answered(self, participant: str) -> None:
+        """A participant asks no more for the right to write."""
+        requests = untrusted.objects(self._described.get("write_requests"))
+        if any(each.get("participant_id") == participant for each in requests):
+            self._update(write_requests=[each for each in requests if each.get("participant_id") != participant])
+
     def _started(self) -> None:
         self._status = LIVE
         self._update(status=LIVE)
@@ -431,6 +494,7 @@ class Stream(AbstractAsyncContextManager["Stream"]):
 _ANSWERS = {
     kinds.GRANT_WRITE: kinds.WRITE_GRANTED,
     kinds.REVOKE_WRITE: kinds.WRITE_REVOKED,
+    kinds.DENY_WRITE: kinds.WRITE_DENIED,
     kinds.GRANT_READ: kinds.READ_GRANTED,
     kinds.REVOKE_READ: kinds.READ_REVOKED,
 }

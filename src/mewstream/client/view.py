@@ -86,7 +86,7 @@ class View:
         """Whether the welcome had no room for all streams, so that pages of them are still to come."""
         self.lacks_participants = False
         """The same for participants."""
-        self._make_stream = make_stream
+        self.make_stream = make_stream
         self._replayed: dict[str, Stream] = {}
         """Streams that are not open any more and that the replay after a resume may still mention."""
         self._unlisted_streams: set[str] = set()
@@ -166,7 +166,7 @@ class View:
         self._unlisted_streams.discard(id)
         stream = self.streams._by_id.get(id) or self._replayed.get(id)
         if stream is None or not stream.is_open:
-            stream = self._make_stream(described)
+            stream = self.make_stream(described)
         else:
             stream._describe_again(described)
         if id not in self.streams._by_id:
@@ -209,6 +209,8 @@ class View:
                 if not is_replay:
                     self.participants._by_id.pop(id, None)
                     self._set_owner_connected(id, False)
+                    for stream in self.streams.values():
+                        stream._answered(id)
                 return events.Left(id, message=message)
             case "invited":
                 return events.Invited(id, untrusted.text(message.payload.get("by")) or "", message=message)
@@ -226,9 +228,14 @@ class View:
             return None
         if "owner" not in described and len(message.to) == 1:
             described = {**described, "owner": message.to[0]}
+        if described.get("reused") is True:
+            # Nothing was opened: we were given our own stream again, which the welcome has listed.
+            if not is_replay:
+                self.stream(described)
+            return None
         if is_replay:
             known = self.streams._by_id.get(id) or self._replayed.get(id)
-            stream = self._replayed[id] = known or self._make_stream(described)
+            stream = self._replayed[id] = known or self.make_stream(described)
         else:
             stream = self.stream(described)
         stream._opened_by.update((message.id, *message.correlation_id))
@@ -273,11 +280,14 @@ class View:
                     conditions[participant] = given
                 changes["conditions"] = conditions
             stream._update(**changes)
+            if message.kind in (kinds.WRITE_GRANTED, kinds.WRITE_DENIED):
+                stream._answered(participant)
         by, reason = untrusted.text(payload.get("by")), untrusted.text(payload.get("reason"))
         if message.kind == kinds.WRITE_GRANTED:
             return events.WriteGranted(id, participant, by, reason, given, message=message)
         kind = {
             kinds.WRITE_REVOKED: events.WriteRevoked,
+            kinds.WRITE_DENIED: events.WriteDenied,
             kinds.READ_GRANTED: events.ReadGranted,
             kinds.READ_REVOKED: events.ReadRevoked,
         }[message.kind]
@@ -294,9 +304,17 @@ class View:
             if "authorized_writers" in payload:
                 changes["authorized_writers"] = payload["authorized_writers"]
             stream._update(**changes)
+            stream._answered(new_owner)
         previous_owner = untrusted.text(payload.get("previous_owner")) or ""
         by, reason = untrusted.text(payload.get("by")), untrusted.text(payload.get("reason"))
         return events.OwnershipTransferred(id, previous_owner, new_owner, by, reason, message=message)
+
+    def _asked_to_write(self, message: Message, is_replay: bool) -> events.Event:
+        id, reason = message.stream_id, untrusted.text(message.payload.get("reason"))
+        stream = self.streams.get(id)
+        if stream is not None and not is_replay:
+            stream._asked(message.sender, reason, message.ts)
+        return events.WriteRequested(id, message.sender, reason, message=message)
 
     def _error(self, message: Message, is_replay: bool) -> events.Event:
         return events.Refused(refusal(message.payload), message=message)
@@ -339,7 +357,7 @@ _ENDINGS = {kinds.STREAM_CLOSE: "closed", kinds.STREAM_COMPLETE: "completed", ki
 #: Kinds that count from any sender: the gateway relays them only from those who may send them.
 _FROM_ANYONE = frozenset(
     {
-        *(kinds.STREAM_START, kinds.STREAM_CLOSE, kinds.STREAM_COMPLETE, kinds.STREAM_ERROR),
+        *(kinds.REQUEST_WRITE, kinds.STREAM_START, kinds.STREAM_CLOSE, kinds.STREAM_COMPLETE, kinds.STREAM_ERROR),
         *(kinds.CHAT, kinds.MCP_REQUEST, kinds.MCP_PROPOSAL, kinds.MCP_WITHDRAW, kinds.MCP_REJECT),
         *(kinds.STATUS, *kinds.INSTRUCTIONS),
     }
@@ -355,6 +373,8 @@ _HANDLERS: dict[str, Callable[[View, Message, bool], events.Event | None]] = {
     kinds.STREAM_ERROR: View._closed,
     kinds.WRITE_GRANTED: View._right,
     kinds.WRITE_REVOKED: View._right,
+    kinds.WRITE_DENIED: View._right,
+    kinds.REQUEST_WRITE: View._asked_to_write,
     kinds.READ_GRANTED: View._right,
     kinds.READ_REVOKED: View._right,
     kinds.OWNERSHIP_TRANSFERRED: View._transferred,

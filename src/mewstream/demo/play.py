@@ -122,9 +122,7 @@ async def _steer(stream: Stream, seconds: float, *, speed: float = 1.0) -> int:
 
 async def _telemetry(cast: Cast, server: Space) -> None:
     """An announced stream with a JSON Schema, in which not everything fits."""
-    async with server.announce(
-        formats=[TELEMETRY], desired_id="telemetry", intent="health and place of the hero"
-    ) as stream:
+    async with server.announce(formats=[TELEMETRY], name="telemetry", intent="health and place of the hero") as stream:
         cast.say("character-server", f"announces {stream.id} with a JSON Schema, and starts it")
         await stream.start()
         for number in range(1, 95):

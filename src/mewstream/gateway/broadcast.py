@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from mewstream.gateway.fanout import FRAMED, Audience, Outbox, Parcel, push_past_outbox
 from mewstream.gateway.membership import Member, Membership
@@ -16,12 +17,27 @@ from mewstream.protocol.render import excluded_from, gateway_envelope, private_t
 from mewstream.protocol.state import SpaceState
 
 
+class Sink(Protocol):
+    """Takes messages in order: an outbox, or what stands in its place to measure it."""
+
+    def add(self, parcel: Parcel) -> None: ...
+
+
 class Broadcast:
-    def __init__(self, state: SpaceState, members: Membership, outbox: Outbox, logs: SpaceLogs) -> None:
+    def __init__(
+        self,
+        state: SpaceState,
+        members: Membership,
+        outbox: Outbox,
+        logs: SpaceLogs,
+        on_welcome: Callable[[int], None],
+    ) -> None:
+        """``on_welcome`` is called with the size of each welcome."""
         self._state = state
         self._members = members
-        self._outbox = outbox
+        self.outbox: Sink = outbox
         self._logs = logs
+        self._on_welcome = on_welcome
         self.welcomes = Welcomes(state)
         self.caused_bytes = 0
         """Bytes of messages that the last command caused, beyond the message that it was."""
@@ -37,7 +53,7 @@ class Broadcast:
         positioned = None
         if audience.wants_positions:
             positioned = frames.frames_with_positions(stream.id, block.seq, block.sender, block.data)
-        self._outbox.add(
+        self.outbox.add(
             Parcel(  # positional: with keywords it takes a fifth longer
                 audience,
                 block.opcode,
@@ -59,7 +75,7 @@ class Broadcast:
         audience = self._members.readers_of(stream)
         if not audience.size:
             return
-        self._outbox.add(
+        self.outbox.add(
             Parcel(
                 audience,
                 record.opcode,
@@ -109,7 +125,7 @@ class Broadcast:
         if overtakes:
             push_past_outbox(member, body, seq)
         else:
-            self._outbox.add(Parcel(Audience((member,)), frames.TEXT, [body], None, seq))
+            self.outbox.add(Parcel(Audience((member,)), frames.TEXT, [body], None, seq))
 
     def welcome(self, member: Member, resume: dict[str, Any] | None = None) -> None:
         """Send the state of the space at the current ``seq``. ``resume`` is the answer to a request to resume."""
@@ -127,13 +143,14 @@ class Broadcast:
             to=[member.participant],
         )
         self.caused_bytes += len(body)
+        self._on_welcome(len(body))
         self.send(member, body, state.seq)
 
     def replay(self, member: Member, messages: list[Replayed]) -> None:
         audience = Audience((member,))
         for framed, last_seq in chunks(messages):
-            self._outbox.add(Parcel(audience, FRAMED, [framed], None, last_seq))
+            self.outbox.add(Parcel(audience, FRAMED, [framed], None, last_seq))
 
     def _add(self, audience: Audience, body: bytes, seq: int) -> None:
         positioned = [with_seq(body, seq)] if audience.wants_positions else None
-        self._outbox.add(Parcel(audience, frames.TEXT, [body], positioned, seq))
+        self.outbox.add(Parcel(audience, frames.TEXT, [body], positioned, seq))

@@ -17,6 +17,7 @@ import logging
 import time
 from typing import NamedTuple
 
+from mewstream.io.log_lines import event
 from mewstream.protocol.times import SECOND
 
 log = logging.getLogger("mewstream.gateway")
@@ -47,7 +48,12 @@ class MachineClock:
         if abs(step) >= JUMP:
             self.jumped += step
             way = "forward" if step > 0 else "back"
-            log.warning("the clock of this machine has jumped %s by %.1f seconds", way, abs(step) / SECOND)
+            log.warning(
+                "the clock of this machine has jumped %s by %.1f seconds",
+                way,
+                abs(step) / SECOND,
+                extra=event("clock_jumped"),
+            )
 
 
 def _read() -> tuple[int, int]:

@@ -14,6 +14,7 @@ from ipaddress import IPv6Address, IPv6Network
 
 from mewstream.gateway.config import GatewayConfig
 from mewstream.gateway.proxies import Address, Proxies, parse_address
+from mewstream.io.log_lines import event
 
 #: Seconds after which a peer whose connection was refused may try again.
 RETRY_AFTER = 5
@@ -171,6 +172,7 @@ def connection_limits(config: GatewayConfig, descriptors: int) -> tuple[int, int
             "raise the limit (ulimit -n)",
             descriptors,
             possible,
+            extra=event("few_descriptors"),
         )
         most = min(most, possible)
     per_address = config.connections_per_address

@@ -13,6 +13,7 @@ from pathlib import Path
 from mewstream.gateway.http_message import HttpError, Request, Response
 from mewstream.gateway.http_routes import Route
 from mewstream.gateway.origins import Origins
+from mewstream.io.log_lines import event
 from mewstream.protocol.errors import ValidationFailed
 
 log = logging.getLogger("mewstream.gateway")
@@ -59,7 +60,11 @@ class ConsoleFiles:
             for file in sorted((directory / "assets").iterdir()):
                 self._assets[file.name] = (file.read_bytes(), _CONTENT_TYPES[file.suffix])
         except OSError as error:
-            log.error("the console is not served, because its files cannot be read: %s", error)
+            log.error(
+                "the console is not served, because its files cannot be read: %s",
+                error,
+                extra=event("console_unreadable"),
+            )
             return
         self._etag = f'"{hashlib.sha256(self._page).hexdigest()[:32]}"'
         self.routes = [Route("GET", "/", self.page), Route("GET", "/assets/{name}", self.asset)]

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TypeVar
 
+from mewstream.io.log_lines import event
+
 log = logging.getLogger("mewstream.gateway")
 
 #: Seconds of work in one turn of the event loop. A turn may take longer, because a message is never interrupted.
@@ -86,4 +88,8 @@ class FairQueue:
                 work()
             except Exception:
                 # A bug in the work for one participant must not keep the others waiting for ever.
-                log.exception("internal error in the work for %s", who[1])
+                log.exception(
+                    "internal error in the work for %s",
+                    who[1],
+                    extra=event("internal_error", space=who[0], participant=who[1]),
+                )

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from mewstream.gateway.wsframes import MAX_HEADER, header
+from mewstream.io.log_lines import event
 from mewstream.protocol.frames import TEXT, Form, frames_with_times
 
 log = logging.getLogger("mewstream.gateway")
@@ -277,7 +278,7 @@ class Outbox:
                 action()
             except Exception:
                 # An endpoint that fails must not keep the others waiting for ever.
-                log.exception("internal error in a fan-out")
+                log.exception("internal error in a fan-out", extra=event("internal_error"))
         self._awaits_commit = bool(self._held)
         if self._held:
             self._gate(partial(self._opened, len(self._held)))

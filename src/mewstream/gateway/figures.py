@@ -5,7 +5,6 @@ The counters are those of ``/metrics``. Rates are not here: who asks twice can d
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections import defaultdict
@@ -14,13 +13,10 @@ from typing import Any
 
 import mewstream
 from mewstream.gateway.gateway import Gateway
-from mewstream.journal.interface import Usage
 from mewstream.protocol.times import rfc3339
 
 #: Seconds for which an answer is good for everyone who asks, so that many who watch cost no more than one.
 FRESH_SECONDS = 1.0
-#: Seconds for which the size of the journal is good. To find it out, all of its files are looked at.
-USAGE_SECONDS = 10.0
 MAX_SLOW_READERS = 50
 
 _Counts = Mapping[str, float]
@@ -32,24 +28,14 @@ class Figures:
         self._began = time.time_ns() // 1000
         self._made = -FRESH_SECONDS
         self._current: dict[str, Any] = {}
-        self._usage: Usage | None = None
-        self._usage_at = -USAGE_SECONDS
-        self._usage_lock = asyncio.Lock()
 
     async def current(self) -> dict[str, Any]:
-        await self._measure_usage()
+        await self._gateway.journal_usage.measure()
         now = self._gateway.loop.time()
         if now - self._made >= FRESH_SECONDS:
             self._made = now
             self._current = self._describe()
         return self._current
-
-    async def _measure_usage(self) -> None:
-        """Find out the size of the journal, in a thread, because a disk may take its time."""
-        async with self._usage_lock:
-            if self._gateway.loop.time() - self._usage_at >= USAGE_SECONDS:
-                self._usage = await asyncio.to_thread(self._gateway.recorder.usage)
-                self._usage_at = self._gateway.loop.time()
 
     def _describe(self) -> dict[str, Any]:
         gateway = self._gateway
@@ -106,8 +92,9 @@ class Figures:
             "status": "failing" if recorder.failing else "ok",
             "durability": config.journal.durability,
         }
-        if self._usage is not None:
-            journal |= self._usage._asdict()
+        usage = self._gateway.journal_usage.current
+        if usage is not None:
+            journal |= usage._asdict()
         return journal
 
     def _slow_readers(self) -> list[dict[str, Any]]:

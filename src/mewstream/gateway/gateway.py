@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import random
 import time
@@ -19,6 +20,7 @@ from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import push_past_outbox
 from mewstream.gateway.identities import Identities, Identity
 from mewstream.gateway.joining import JoinRefused, JoinRequest
+from mewstream.gateway.journal_usage import JournalUsage
 from mewstream.gateway.metrics import Metrics
 from mewstream.gateway.output_log import OutputLog
 from mewstream.gateway.pings import Pings
@@ -56,6 +58,7 @@ class Gateway:
         self.started = time.monotonic()
         self.draining = False
         self._all_gone = asyncio.Event()
+        self._connection_numbers = itertools.count(1)
         self.peers: dict[WebSocketMember, float] = {}
         """Every open WebSocket, with the time at which it was last pinged."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -67,6 +70,8 @@ class Gateway:
             self.recorder = JournalRecorder(
                 journal, config.journal, loop=self.loop, metrics=self.metrics, states=self._states
             )
+        self.journal_usage = JournalUsage(self.recorder)
+        self.metrics.watch_journal(self.journal_usage)
         self._dormant = {id: state for id, state in recovered.items() if id not in config.spaces}
         self.identities = Identities(config, recovered)
         self.spaces: dict[str, Space] = {}
@@ -84,6 +89,7 @@ class Gateway:
                 logs=self.reference_logs.for_space(space),
                 threads=self._replay_threads,
                 mint_token=partial(self.identities.mint, id),
+                forget_token=partial(self.identities.forget, id),
                 connection_url=f"{config.public_url or base_url}/ws?{urlencode({'space': id})}",
                 work=self.work,
                 clock=self._clock,
@@ -167,12 +173,21 @@ class Gateway:
             raise _bad_token()
         return identity
 
-    def log_wrong_token(self, space_name: str | None, participant: str | None, address: str) -> None:
+    def number_connection(self) -> int:
+        """Return the number of a new WebSocket, by which the log names it."""
+        return next(self._connection_numbers)
+
+    def log_wrong_token(
+        self, space_name: str | None, participant: str | None, address: str, connection: int | None = None
+    ) -> None:
         """Log a token that was refused. The names are what the peer has claimed."""
         space = self.find_space(space_name)
         is_known = space is not None and participant in space.state.roster
         self.refused_visitors.token(
-            address, space=None if space is None else space.id, participant=participant if is_known else None
+            address,
+            space=None if space is None else space.id,
+            participant=participant if is_known else None,
+            connection=connection,
         )
 
     # -- connections ------------------------------------------------------------------------------

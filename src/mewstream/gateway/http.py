@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from typing import Any
@@ -31,6 +32,8 @@ from mewstream.protocol.records import (
     Record,
     Refused,
     StreamOpened,
+    StreamReused,
+    WriteDenied,
     WriteGranted,
     WriteRevoked,
 )
@@ -52,6 +55,8 @@ FEATURES = (
 )
 MAX_MESSAGES = 1_000
 MAX_THROTTLES = 10_000
+#: Seconds for which the metrics wait for the size of the journal.
+USAGE_TIMEOUT = 2.0
 
 
 class HttpApi:
@@ -63,6 +68,7 @@ class HttpApi:
         self.routes = [
             # Monitoring must still work while much is unsent.
             Route("GET", "/health", self.health, patience=math.inf),
+            Route("GET", "/ready", self.ready, patience=math.inf),
             Route("GET", "/metrics", self.metrics, patience=2.0),
             Route("GET", "/participants", self.participants),
             Route("GET", "/streams", self.streams),
@@ -85,7 +91,14 @@ class HttpApi:
             }
         )
 
-    def metrics(self, request: Request) -> Response:
+    def ready(self, request: Request) -> Response:
+        """Whether new participants should be sent here: 503 if not."""
+        status = self._gateway.status
+        return Response(encode_json({"status": status}), status=200 if status == "ok" else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        # A disk that does not answer must not keep the other metrics from being seen.
+        await asyncio.wait([self._gateway.spawn(self._gateway.journal_usage.measure())], timeout=USAGE_TIMEOUT)
         self._gateway.publish_metrics()
         return Response(self._gateway.metrics.exposition(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -119,7 +132,7 @@ class HttpApi:
                 request.query.get("after"),
                 limit,
                 HTTP_PAGE_BYTES,
-                lambda stream: encode_json(state.describe_stream(stream)),
+                lambda stream: encode_json({**state.describe_stream(stream), "last_active": rfc3339(stream.last_ts)}),
             )
             head = encode_json({"epoch": state.epoch, "seq": state.seq})[:-1] + b","
             return _listing(head, "streams", *found)
@@ -215,6 +228,7 @@ def _answer(space: Space, decision: Decision) -> Response:
 _OUTCOMES: dict[type[Record], tuple[str, tuple[str, ...]]] = {
     WriteGranted: ("granted", ("authorized_writers",)),
     WriteRevoked: ("revoked", ("authorized_writers",)),
+    WriteDenied: ("denied", ()),
     ReadGranted: ("granted", ("authorized_readers",)),
     ReadRevoked: ("revoked", ("authorized_readers",)),
     OwnershipTransferred: ("transferred", ("previous_owner", "new_owner", "authorized_writers")),
@@ -229,10 +243,15 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
                 outcome = {"id": record.id, "status": "accepted", "timestamp": rfc3339(record.ts)}
                 if isinstance(record, Frame):
                     return outcome
+            case StreamReused(request_id=id, stream_id=stream_id, ts=ts):
+                opened = {"id": id, "status": "stream_opened", "stream_id": stream_id, "timestamp": rfc3339(ts)}
+                return {**opened, "reused": True}
             case StreamOpened(request_id=id, stream_id=stream_id, ts=ts):
                 return {"id": id, "status": "stream_opened", "stream_id": stream_id, "timestamp": rfc3339(ts)}
             case Invited():
                 return {"id": record.request_id, **space.invitations.answer(record)}
+        if isinstance(record, WriteRevoked) and record.replaced_by is not None:
+            continue  # the grant that follows is what was asked for
         if type(record) in _OUTCOMES:
             status, shown = _OUTCOMES[type(record)]
             fields = msgspec.structs.asdict(record)

@@ -24,6 +24,7 @@ from mewstream.gateway.http_routes import Route, Routes
 from mewstream.gateway.inbound import Turns
 from mewstream.gateway.origins import Origins, is_preflight, preflight_answer
 from mewstream.gateway.unsent_answers import Reservation, UnsentAnswers
+from mewstream.io.log_lines import event
 from mewstream.io.reading import Reading
 from mewstream.protocol.errors import InvalidRequest, PeerError, ValidationFailed
 
@@ -386,7 +387,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             return error.answer()
         if isinstance(error, PeerError):
             return error_answer(error.http_status, error)
-        log.error("internal error in %s", self._route.path if self._route else "a request", exc_info=error)
+        log.error(
+            "internal error in %s",
+            self._route.path if self._route else "a request",
+            exc_info=error,
+            extra=event("internal_error"),
+        )
         return error_answer(500, InvalidRequest("an internal error of the gateway: its log says more"))
 
     # -- answers ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mewstream.gateway.claims import Claims, TokenFlaw, TokenRefused
 from mewstream.gateway.config import GatewayConfig, SpaceConfig
 from mewstream.gateway.identity import InvitedTokens, TokenBook
+from mewstream.io.log_lines import event
 from mewstream.protocol.state import SpaceState
 from mewstream.settings.tokens import new_token
 
@@ -51,7 +52,12 @@ class Identities:
             if participant in space.participants or participant not in invited:
                 # A token from an invitation must not become that of a participant configured under the same name
                 # later.
-                log.warning("the invitation of %s to %s is not valid any more", participant, space.id)
+                log.warning(
+                    "the invitation of %s to %s is not valid any more",
+                    participant,
+                    space.id,
+                    extra=event("invitation_void", space=space.id, participant=participant),
+                )
                 continue
             for digest in digests:
                 book.add_digest(participant, digest)
@@ -81,6 +87,11 @@ class Identities:
         self._books[space].forget(earlier)
         self._books[space].add(participant, token)
         return token
+
+    def forget(self, space: str, participant: str) -> None:
+        """Make the token of an invited participant invalid. Raises OSError if it stays in the file."""
+        self._books[space].forget(self._invited.for_space(space).get(participant, ()))
+        self._invited.remove(space, participant)
 
     def close(self) -> None:
         if self._signed is not None:

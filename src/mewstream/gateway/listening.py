@@ -17,6 +17,7 @@ from typing import Any
 
 from mewstream.gateway.connections import RETRY_AFTER, Connections, Seat
 from mewstream.gateway.http_message import Response
+from mewstream.io.log_lines import event
 from mewstream.protocol.errors import ConfigError
 
 log = logging.getLogger("mewstream.gateway")
@@ -126,7 +127,7 @@ class Listening:
         """Accept nothing for a while. Connections wait in the queue of the system."""
         if not self._is_complaining:
             self._is_complaining = True
-            log.error("connections cannot be accepted at the moment: %s", error.strerror)
+            log.error("connections cannot be accepted at the moment: %s", error.strerror, extra=event("cannot_accept"))
         self._loop.remove_reader(listening.fileno())
         self._loop.call_later(PAUSE, self._listen_to, listening)
 

@@ -18,6 +18,8 @@ class Member(Endpoint, Protocol):
     """An endpoint by which a participant has joined: a WebSocket, or an output log."""
 
     participant: str
+    connection: int | None
+    """The number of the WebSocket in this run of the gateway; None for an output log."""
     session: int
     """The seq of its join."""
     transport_name: str

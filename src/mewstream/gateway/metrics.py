@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
+import mewstream
+from mewstream.journal.interface import Usage
 from mewstream.protocol.records import Record
+
+#: Bounds of histograms: from what an idle machine needs to what people notice; from an empty welcome to the largest.
+LATENCY_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+WELCOME_BYTES = tuple(1 << power for power in range(9, 24, 2))
+
+
+class JournalFigures(Protocol):
+    """What is known of the journal, which was measured some time ago."""
+
+    @property
+    def current(self) -> Usage | None: ...
+
+    @property
+    def consumer_lag(self) -> Mapping[str, int]: ...
 
 
 class Metrics:
@@ -39,6 +57,17 @@ class Metrics:
         )
         self._history_bytes = self._counter("history_bytes_read", "Bytes of those, as they are on the disk", [])
         self.unsent = self._gauge("unsent_bytes", "Bytes waiting for connections that are behind", [])
+        self.delivery_latency = self._histogram(
+            "delivery_latency_seconds", "From accepting a message to writing it, sampled", LATENCY_SECONDS, space
+        )
+        self.commit_latency = self._histogram(
+            "commit_latency_seconds", "How long messages waited for the journal", LATENCY_SECONDS, []
+        )
+        self.welcome_bytes = self._histogram("welcome_bytes", "Sizes of welcomes", WELCOME_BYTES, space)
+        self._gauge("build_info", "1, with the version of the gateway", ["version"]).labels(mewstream.__version__).set(
+            1
+        )
+        ProcessCollector(registry=self.registry)
 
     def history_read(self, size: int) -> None:
         """Count a batch of the journal that was read for a participant. Any thread may call this."""
@@ -51,6 +80,13 @@ class Metrics:
     def _gauge(self, name: str, text: str, labels: list[str]) -> Gauge:
         return Gauge(f"mewstream_{name}", text, labels, registry=self.registry)
 
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], labels: list[str]) -> Histogram:
+        return Histogram(f"mewstream_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+    def watch_journal(self, figures: JournalFigures) -> None:
+        """Show what is known of the journal when the metrics are requested."""
+        self.registry.register(_JournalCollector(figures))
+
     def watch_http(self, *, connections: Callable[[], float], unsent: Callable[[], float]) -> None:
         """Set the functions that return these values when the metrics are requested."""
         self.http_connections.set_function(connections)
@@ -60,7 +96,40 @@ class Metrics:
         return SpaceMetrics(self, space)
 
     def exposition(self) -> bytes:
-        return generate_latest(self.registry)
+        return generate_latest(_WithoutCreated(self.registry))
+
+
+class _JournalCollector:
+    """What is not known is left out: a nought would be taken for a full disk."""
+
+    def __init__(self, figures: JournalFigures) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        size = GaugeMetricFamily("mewstream_journal_bytes", "The size of all files of the journal")
+        free = GaugeMetricFamily("mewstream_journal_free_bytes", "What is left on the disk of the journal")
+        lag = GaugeMetricFamily(
+            "mewstream_consumer_lag_records", "Records that a named consumer has not read", labels=["consumer"]
+        )
+        if (usage := self._figures.current) is not None:
+            size.add_metric([], usage.bytes)
+            free.add_metric([], usage.free_bytes)
+        for consumer, records in self._figures.consumer_lag.items():
+            lag.add_metric([consumer], records)
+        yield from (size, free, lag)
+
+
+class _WithoutCreated(CollectorRegistry):
+    """The metrics of a registry, without the time at which each was made, which would double their number."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._registry.collect():
+            family.samples = [each for each in family.samples if not each.name.endswith("_created")]
+            yield family
 
 
 class SpaceMetrics:
@@ -71,6 +140,10 @@ class SpaceMetrics:
         self._metrics = metrics
         self._space = space
         self._frames = self._frame_bytes = self._deliveries = 0
+        self.delivered_after: Callable[[float], None] = metrics.delivery_latency.labels(space).observe
+        """Called with the seconds that a message took."""
+        self.welcomed: Callable[[int], None] = metrics.welcome_bytes.labels(space).observe
+        """Called with the size of a welcome."""
 
     def accepted_frames(self, count: int, size: int, recipients: int) -> None:
         """``size`` is the size of all their data, ``recipients`` the number of recipients of each."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mewstream.gateway.fanout import Parcel
+from mewstream.io.log_lines import event
 from mewstream.protocol import frames
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.envelope import Envelope
@@ -24,6 +25,7 @@ class OutputLog:
     transport_name = "output_log"
     positions = Form.PLAIN
     is_reconnect = False
+    connection: int | None = None
     extensions: list[str] | None = None
 
     def __init__(self, participant: str, path: Path | None) -> None:
@@ -50,7 +52,13 @@ class OutputLog:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             if not self._failing:
-                log.error("the output_log of %s: cannot write %s: %s", self.participant, path, error)
+                log.error(
+                    "the output_log of %s: cannot write %s: %s",
+                    self.participant,
+                    path,
+                    error,
+                    extra=event("output_log_unwritable", participant=self.participant),
+                )
             self._failing = True
         else:
             self._failing = False

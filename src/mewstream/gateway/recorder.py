@@ -15,11 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from mewstream.gateway.metrics import Metrics
+from mewstream.io.log_lines import event
 from mewstream.journal.errors import JournalDisplaced
 from mewstream.journal.interface import Entry, Journal, States, Usage, Writer
 from mewstream.journal.settings import JournalSettings
@@ -70,6 +72,10 @@ class Recorder:
         """Return the size of the journal, or None if there is none or it is not known. A thread may call this."""
         return None
 
+    def consumer_lag(self) -> dict[str, int]:
+        """Return how many records each named consumer of the journal has not read. A thread may call this."""
+        return {}
+
     def on_recovery(self, action: Callable[[], None]) -> None:
         """Call ``action`` each time that recording works again after it has failed."""
 
@@ -83,8 +89,9 @@ class _Lane:
 
     writer: Writer
     flush_timer: asyncio.TimerHandle | None = None
-    waiting: deque[tuple[int, Callable[[], None]]] = field(default_factory=deque)
-    """What to call once everything below an offset is committed, in the order of the offsets."""
+    waiting: deque[tuple[int, Callable[[], None], float]] = field(default_factory=deque)
+    """What to call once everything below an offset is committed, in the order of the offsets, and since when it
+    waits."""
 
 
 class _LanesBySpace(dict[str, _Lane]):
@@ -152,7 +159,7 @@ class JournalRecorder(Recorder):
         if offset <= lane.writer.committed_offset and not self.failing:
             done()
             return
-        lane.waiting.append((offset, done))
+        lane.waiting.append((offset, done, time.perf_counter()))
         self._flush(lane, urgent=True)
 
     def read(self, space: str, after: int) -> Iterator[Entry] | None:
@@ -168,6 +175,9 @@ class JournalRecorder(Recorder):
 
     def usage(self) -> Usage | None:
         return self._journal.usage()
+
+    def consumer_lag(self) -> dict[str, int]:
+        return self._journal.consumer_lag()
 
     def on_recovery(self, action: Callable[[], None]) -> None:
         self._recovery_actions.append(action)
@@ -199,7 +209,9 @@ class JournalRecorder(Recorder):
         """Call what waited for records that are committed now."""
         committed = lane.writer.committed_offset
         while lane.waiting and lane.waiting[0][0] <= committed:
-            lane.waiting.popleft()[1]()
+            _, done, since = lane.waiting.popleft()
+            self._metrics.commit_latency.observe(time.perf_counter() - since)
+            done()
 
     # -- what the journal reports -----------------------------------------------------------------
 
@@ -217,18 +229,23 @@ class JournalRecorder(Recorder):
 
     def failed(self, error: BaseException) -> None:
         if isinstance(error, JournalDisplaced):
-            log.error("%s", error)
+            log.error("%s", error, extra=event("journal_failed"))
         elif not self.failing:
             reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             text = "the journal cannot be written (%s): new messages are refused until it can"
-            log.error(text, reason, exc_info=None if isinstance(error, OSError | MemoryError) else error)
+            log.error(
+                text,
+                reason,
+                exc_info=None if isinstance(error, OSError | MemoryError) else error,
+                extra=event("journal_failed"),
+            )
         self.failing = True
         self._metrics.journal_failing.set(1)
 
     def recovered(self) -> None:
         self.failing = False
         self._metrics.journal_failing.set(0)
-        log.warning("the journal can be written again")
+        log.warning("the journal can be written again", extra=event("journal_recovered"))
         for lane in list(self._lanes.values()):
             self._call_waiting(lane)
             self._flush(lane, urgent=True)  # participants may have left meanwhile

@@ -15,6 +15,7 @@ import msgspec
 
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.decision_log import decision_entries
+from mewstream.io.log_lines import event
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.records import EnvelopeAccepted, Frame, Record, Refused
 from mewstream.protocol.state import SpaceState
@@ -50,7 +51,12 @@ class LineFile:
                 file.write(b"\n".join(lines) + b"\n")
         except OSError as error:
             if not self._failing:
-                log.error("cannot write %s: %s; entries are lost until that is mended", self._path, error)
+                log.error(
+                    "cannot write %s: %s; entries are lost until that is mended",
+                    self._path,
+                    error,
+                    extra=event("envelope_history_unwritable"),
+                )
             self._failing = True
         else:
             self._failing = False

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.wsframes import header
+from mewstream.io.log_lines import event
 from mewstream.journal.errors import JournalError, PositionGone
 from mewstream.journal.interface import Entry
 from mewstream.journal.memory import RecentRecords
@@ -176,7 +177,13 @@ class Replay:
             return ResumeRefused(f"the position is too old: {gone}")
         except (JournalError, OSError) as flaw:
             # The error may name files, which only the operator should see.
-            log.error("the backlog of %s in %s cannot be read: %s", participant, self._space, flaw)
+            log.error(
+                "the backlog of %s in %s cannot be read: %s",
+                participant,
+                self._space,
+                flaw,
+                extra=event("journal_unreadable", space=self._space, participant=participant),
+            )
             return ResumeRefused("the journal could not be read")
 
     def _read_backlog(
@@ -241,7 +248,12 @@ class Replay:
         except PositionGone as gone:
             raise InvalidRequest(f"what came after that is not kept any more: {gone}") from None
         except (JournalError, OSError) as flaw:
-            log.error("the journal of %s cannot be read: %s", self._space, flaw)
+            log.error(
+                "the journal of %s cannot be read: %s",
+                self._space,
+                flaw,
+                extra=event("journal_unreadable", space=self._space),
+            )
             raise JournalUnavailable("what came after that cannot be read: the log of the gateway says why") from None
 
     def _entries_above(self, after: int, most: int, from_memory: bool, *, is_from_start: bool) -> Iterator[Entry]:
@@ -284,7 +296,12 @@ class Replay:
         try:
             return await self._threads.polling.run(reader, lambda: self._recorder.seq_before(self._space, micros))
         except (JournalError, OSError) as flaw:
-            log.error("the journal of %s cannot be read: %s", self._space, flaw)
+            log.error(
+                "the journal of %s cannot be read: %s",
+                self._space,
+                flaw,
+                extra=event("journal_unreadable", space=self._space),
+            )
             raise JournalUnavailable("that time cannot be found: the log of the gateway says why") from None
 
 

@@ -26,6 +26,7 @@ from mewstream.gateway.operator_api import OperatorApi
 from mewstream.gateway.origins import Origins
 from mewstream.gateway.proxies import Proxies
 from mewstream.gateway.unsent_answers import UnsentAnswers
+from mewstream.io.log_lines import event
 from mewstream.protocol.errors import ConfigError
 
 log = logging.getLogger("mewstream.gateway")
@@ -77,7 +78,11 @@ async def serve(
     gateway.metrics.watch_http(connections=lambda: len(front.open), unsent=lambda: unsent.size)
     listening.start(connections, front.connection, tls=tls, handshake_timeout=config.head_timeout, spawn=gateway.spawn)
     for name in config.unused:
-        log.warning("%s is accepted and not used: it concerns the reference's process manager", name)
+        log.warning(
+            "%s is accepted and not used: it concerns the reference's process manager",
+            name,
+            extra=event("setting_unused"),
+        )
     gc.freeze()  # what exists now stays, and need not be scanned again
     gc.set_threshold(*GC_THRESHOLDS)
     announce(f"mewstream listening on {scheme}://{host}:{port}")
@@ -85,7 +90,7 @@ async def serve(
         announce(f"the console is at {scheme}://{_reachable(host)}:{port}/")
     try:
         await stop.wait()
-        log.info("draining: telling %d connections to reconnect", len(gateway.peers))
+        log.info("draining: telling %d connections to reconnect", len(gateway.peers), extra=event("draining"))
     finally:
         listening.close()
         await gateway.drain()

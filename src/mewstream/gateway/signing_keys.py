@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from mewstream.gateway.jwt_settings import LEAST_SECRET_BYTES, SHARED_SECRET_ALGORITHMS, JwtSettings
+from mewstream.io.log_lines import event
 from mewstream.protocol.errors import ConfigError
 
 log = logging.getLogger("mewstream.gateway")
@@ -97,13 +98,19 @@ class SigningKeys:
             published = _parse_set(text, self._settings)
         except (ConfigError, TimeoutError) as problem:
             if not self._is_failing:
-                log.error("%s; the keys that are known stay in use", problem or f"{source} did not answer in time")
+                log.error(
+                    "%s; the keys that are known stay in use",
+                    problem or f"{source} did not answer in time",
+                    extra=event("signing_keys_unreadable"),
+                )
             self._is_failing = True
             return
         self._published = published
         self.generation += 1
         if self._is_failing:
-            log.info("the set of keys can be read again: %d keys", len(self._published))
+            log.info(
+                "the set of keys can be read again: %d keys", len(self._published), extra=event("signing_keys_readable")
+            )
         self._is_failing = False
 
     def close(self) -> None:

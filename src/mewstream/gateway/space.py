@@ -14,6 +14,7 @@ nothing and are answered from the state. The parts of a space have modules of th
 | :mod:`.invitations` | tokens of invited participants, and answers to inviters |
 | :mod:`.deadlines` | the timer |
 | :mod:`.back_pressure` | writers that wait for slow readers |
+| :mod:`.space_log` | log lines |
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from mewstream.gateway.claims import Claims
 from mewstream.gateway.clock import JUMP, MachineClock, SpaceClock
 from mewstream.gateway.config import SpaceConfig
 from mewstream.gateway.deadlines import Deadline
+from mewstream.gateway.delivery_latency import DeliveryLatency
 from mewstream.gateway.fair_queue import FairQueue
 from mewstream.gateway.fanout import Outbox
 from mewstream.gateway.inbound import ParticipantRates, Throttle
@@ -44,7 +46,9 @@ from mewstream.gateway.reference_logs import SpaceLogs
 from mewstream.gateway.refusals import Refusals, cannot_record
 from mewstream.gateway.replay import Backlog, Replay, ResumeRefused
 from mewstream.gateway.replay_threads import ReplayThreads
+from mewstream.gateway.space_log import SpaceLog
 from mewstream.gateway.stream_history import StreamHistory
+from mewstream.io.log_lines import event
 from mewstream.io.reading import Reading
 from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import commands, frames, kinds
@@ -52,7 +56,7 @@ from mewstream.protocol.admission_rules import TOKEN_EXPIRED
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
-from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError
+from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError, Unauthorized
 from mewstream.protocol.fold import apply
 from mewstream.protocol.frames import Form
 from mewstream.protocol.identifiers import gateway_message_id
@@ -69,6 +73,7 @@ from mewstream.protocol.records import (
     Record,
     Refused,
     StreamEnded,
+    Uninvited,
 )
 from mewstream.protocol.render import gateway_envelope, render
 from mewstream.protocol.state import SpaceState
@@ -108,6 +113,7 @@ class Space:
         logs: SpaceLogs,
         threads: ReplayThreads,
         mint_token: Callable[[str], str],
+        forget_token: Callable[[str], None],
         connection_url: str,
         work: FairQueue,
         clock: MachineClock,
@@ -120,6 +126,7 @@ class Space:
         self._loop = loop
         self._recorder = recorder
         self._logs = logs
+        self._log = SpaceLog(config.id)
         self._work = work
         self._by_http = False
         """The command that is being handled came over HTTP."""
@@ -129,9 +136,10 @@ class Space:
         self._recent = RecentRecords()
         self.replay = Replay(self.state, self._recent, recorder, threads)
         self.history = StreamHistory(self.state, self._recent, recorder, threads)
-        self.invitations = Invitations(self.state, mint_token, connection_url)
+        self.invitations = Invitations(self.state, mint_token, forget_token, connection_url)
         self.back_pressure = BackPressure(loop, self.members)
-        self.broadcast = Broadcast(self.state, self.members, self.outbox, logs)
+        self.broadcast = Broadcast(self.state, self.members, self.outbox, logs, metrics.welcomed)
+        self._latency = DeliveryLatency(loop, self.broadcast, self.outbox, metrics.delivered_after)
         self.refusals = Refusals(
             self.state,
             loop=loop,
@@ -153,7 +161,10 @@ class Space:
         self._sequence(commands.Start(self._recorder.epoch(self.id), self.config.public()))
         if self.clock.ahead >= JUMP:
             log.warning(
-                "the newest record of %s is %.1f seconds ahead of the clock", self.id, self.clock.ahead / SECOND
+                "the newest record of %s is %.1f seconds ahead of the clock",
+                self.id,
+                self.clock.ahead / SECOND,
+                extra=event("clock_behind_log", space=self.id),
             )
             self.handle(commands.ClockJump(-self.clock.ahead, 0, self.clock.ahead))
         # Participants that were present when the last run ended may come back for a while, with all their rights.
@@ -214,6 +225,7 @@ class Space:
                 self.broadcast.data(record)
                 continue
             self.metrics.record(record)
+            self._log.record(record, newcomer.member.connection if newcomer is not None else None)
             if isinstance(record, Refused):
                 self.refusals.recent.append(record)
             if self._logs.enabled:
@@ -245,7 +257,13 @@ class Space:
             case Left(participant=participant, reason=reason) if (member := self.members.get(participant)) is not None:
                 # It did not leave by itself: it was removed.
                 self._remove(member)
-                member.close(CloseReason.TOKEN_EXPIRED if reason == TOKEN_EXPIRED else CloseReason.KICKED)
+                if reason == TOKEN_EXPIRED:
+                    member.close(CloseReason.TOKEN_EXPIRED)
+                else:
+                    is_banned = participant in self.state.banned
+                    member.close(CloseReason.BANNED if is_banned else CloseReason.KICKED)
+            case Uninvited(participant=participant):
+                self.invitations.ended(participant)
             case (
                 CapabilitiesGranted(participant=participant)
                 | CapabilitiesRevoked(participant=participant)
@@ -414,6 +432,7 @@ class Space:
         drops.clear()  # more may be dropped while these are reported
         for stream_id, drop in counted.items():
             self.metrics.dropped(drop.count)
+            self._log.dropped(participant, stream_id, drop.count)
             self.handle(
                 commands.ReportDrop(participant, stream_id, drop.count, drop.first_seq, drop.last_seq, drop.policy)
             )
@@ -484,6 +503,8 @@ class Space:
             return JoinRefused(cannot_record(), CloseReason.JOURNAL_UNAVAILABLE)
         first = decision.written[0]
         if isinstance(first, Refused):
+            if first.code == Unauthorized.code:
+                return JoinRefused(Unauthorized(first.message, **first.details), CloseReason.BANNED)
             limit = LimitExceeded(first.message, limit="participants_per_space")
             return JoinRefused(limit, CloseReason.SPACE_FULL)
         return None
@@ -572,8 +593,11 @@ class Space:
 
     def stop(self) -> None:
         if left := self.refusals.floods.finish_all():
-            log.error("%s: %d refusals could not be recorded", self.id, left)
+            log.error(
+                "%s: %d refusals could not be recorded", self.id, left, extra=event("refusals_lost", space=self.id)
+            )
         self._deadline.cancel()
+        self._latency.stop()
         self.outbox.flush()
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum, auto
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
@@ -23,6 +23,7 @@ from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, parse_
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Ending, Outbound
 from mewstream.gateway.replay import Backlog, ResumeRefused
 from mewstream.gateway.space import Newcomer, Space
+from mewstream.io.log_lines import event
 from mewstream.io.reading import Reading
 from mewstream.protocol import frames, kinds
 from mewstream.protocol.close_codes import CloseReason
@@ -100,8 +101,12 @@ class WebSocketMember(WSListener):
         self._address = address
         self._refusal = refusal
         """Why the peer is refused as soon as it is connected."""
+        self.connection: int | None = gateway.number_connection()
+        """Its number in this run of the gateway, for the log."""
         self.state = ConnectionState.NEW
         self.space: Space | None = None
+        self._who = ("", "")
+        """The space and the participant that its token has identified."""
         self.participant = ""
         self.session = 0
         self.is_reconnect = False
@@ -174,6 +179,12 @@ class WebSocketMember(WSListener):
     def release_reading(self, why: object) -> None:
         self.reading.release(why)
 
+    def _event(self, name: str, reason: CloseReason | None = None) -> dict[str, Any]:
+        """The ``extra`` of a log line about this connection."""
+        space, participant = self._who
+        why = reason.name.lower() if reason is not None else None
+        return event(name, space=space or None, participant=participant or None, connection=self.connection, reason=why)
+
     # -- callbacks of the outbound side -----------------------------------------------------------
 
     def _caught_up(self) -> None:
@@ -185,6 +196,7 @@ class WebSocketMember(WSListener):
     def _closed_by_us(self, reason: CloseReason) -> None:
         self._advance(ConnectionState.CLOSING)
         self._gateway.metrics.closes.labels(reason.name.lower()).inc()
+        log.debug("a WebSocket is closed: %s", reason.name.lower(), extra=self._event("closed", reason))
         # Later, because a slow connection is closed in the middle of a fan-out, which must end first.
         self._gateway.loop.call_soon(self._leave)
 
@@ -198,6 +210,8 @@ class WebSocketMember(WSListener):
         self.outbound.on_caught_up = self._caught_up
         self.reading = Reading(loop, transport.underlying_transport)
         self._gateway.connected(self)
+        ids = event("connected", connection=self.connection, address=self._address or None)
+        log.debug("a WebSocket was opened, from %s", self._address or "a socket without an address", extra=ids)
         if self._refusal is not None:
             self._refuse_and_close(self._refusal.flaw, self._refusal.reason)
             return
@@ -211,6 +225,7 @@ class WebSocketMember(WSListener):
         self._end_run()
         self.outbound.lost()
         self._gateway.disconnected(self)
+        log.debug("a WebSocket was lost", extra=self._event("disconnected"))
         # Without these references there is no cycle, and the memory is free at once.
         self.outbound.on_caught_up = self.outbound.on_close = None
         if self._deferred:
@@ -405,11 +420,14 @@ class WebSocketMember(WSListener):
         try:
             space, identity = self._gateway.identify(request, named_space=self._named_space, header_token=self._token)
             participant = identity.participant
+            self._who = (space.id, participant)
             space.check_joins(participant)
         except JoinRefused as refusal:
             if refusal.reason is CloseReason.BAD_TOKEN:
                 name = self._named_space if request.space is None else request.space
-                self._gateway.log_wrong_token(name, request.participant, self._address)
+                self._gateway.log_wrong_token(name, request.participant, self._address, self.connection)
+            else:
+                self._log_refused_join(refusal.reason)
             self._refuse_and_close(refusal.flaw, refusal.reason)
             return
         self._advance(ConnectionState.JOINING)
@@ -417,7 +435,6 @@ class WebSocketMember(WSListener):
         self._claims = identity.claims
         if self._join_timer is not None:
             self._join_timer.cancel()
-        self._who = (space.id, participant)
         self.participant = participant
         self.is_reconnect = request.resume is not None
         self.extensions = sorted(request.extensions) if request.knows_extensions else None
@@ -430,6 +447,15 @@ class WebSocketMember(WSListener):
         else:
             self._resume(space, request.resume)
 
+    def _log_refused_join(self, reason: CloseReason) -> None:
+        self._gateway.refused_visitors.join(
+            self._address,
+            reason.name.lower(),
+            space=self._who[0] or None,
+            participant=self._who[1] or None,
+            connection=self.connection,
+        )
+
     def _enter(self, space: Space, backlog: Backlog | ResumeRefused | None) -> None:
         refusal = space.join(self, backlog, self._claims)
         if refusal is None:
@@ -438,6 +464,7 @@ class WebSocketMember(WSListener):
             self.outbound.back_pressure = space.back_pressure
             self._advance(ConnectionState.JOINED)
         else:
+            self._log_refused_join(refusal.reason)
             self._refuse_and_close(refusal.flaw, refusal.reason)
 
     def _resume(self, space: Space, resume: Position) -> None:
@@ -455,7 +482,11 @@ class WebSocketMember(WSListener):
         if self._is_ended:
             return
         if task.exception() is not None:
-            log.error("the journal could not be read for a resume: %s", task.exception())
+            log.error(
+                "the journal could not be read for a resume: %s",
+                task.exception(),
+                extra=self._event("journal_unreadable"),
+            )
             self._enter(space, ResumeRefused("the journal could not be read"))
         else:
             self._enter(space, task.result())

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from mewstream.io.log_lines import event
+
 log = logging.getLogger("mewstream.journal")
 
 #: Seconds after which work that failed is offered again.
@@ -35,7 +37,7 @@ class BackgroundThread:
                     task()
                     return
             except Exception as error:
-                log.error("could not %s: %s", what, str(error) or repr(error))
+                log.error("could not %s: %s", what, str(error) or repr(error), extra=event("journal_upkeep_failed"))
             if retry is not None:
                 self.loop.call_soon_threadsafe(self.loop.call_later, RETRY_SECONDS, retry)
 

@@ -10,15 +10,16 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from mewstream.io.log_lines import event
 from mewstream.journal.background import BackgroundThread
 from mewstream.journal.erase import refuse_half_erased
-from mewstream.journal.errors import JournalDisplaced
+from mewstream.journal.errors import JournalDisplaced, JournalError
 from mewstream.journal.file_writer import FileWriter, WriterHost
 from mewstream.journal.files import Files
 from mewstream.journal.interface import Listener, States, Usage
 from mewstream.journal.local import LocalJournal
 from mewstream.journal.reader import partition_of
-from mewstream.journal.retention import plan_pruning
+from mewstream.journal.retention import consumers, plan_pruning
 from mewstream.journal.sealer import Sealer
 from mewstream.journal.settings import JournalSettings
 from mewstream.journal.upkeep import PruneSchedule, SnapshotSchedule
@@ -97,10 +98,10 @@ class FileJournal:
             snapshots=self.local.snapshot_offsets(synced=True),
         )
         for alarm in plan.alarms:
-            log.warning("%s", alarm)
+            log.warning("%s", alarm, extra=event("consumer_behind"))
         if plan.segments:
             self.local.prune(plan)
-            log.info("pruned %d segments, %d bytes", len(plan.segments), plan.bytes)
+            log.info("pruned %d segments, %d bytes", len(plan.segments), plan.bytes, extra=event("journal_pruned"))
 
     def usage(self) -> Usage | None:
         """See :class:`~mewstream.journal.interface.Journal`."""
@@ -108,6 +109,22 @@ class FileJournal:
             return Usage(_size_below(self.local.root), shutil.disk_usage(self.local.root).free)
         except OSError:
             return None
+
+    def consumer_lag(self) -> dict[str, int]:
+        """See :class:`~mewstream.journal.interface.Journal`."""
+        try:
+            named = consumers(self.local.root)
+        except (JournalError, OSError):
+            return {}  # retention says what is wrong with them
+        ends = {number: partition.next_offset for number, partition in enumerate(self.local.partitions)}
+        begins = self.local.identity.pruned
+        return {
+            name: sum(
+                max(end - max(consumer.offsets.get(number, 0), begins.get(number, 0)), 0)
+                for number, end in ends.items()
+            )
+            for name, consumer in named.items()
+        }
 
     # -- failing and recovering -------------------------------------------------------------------
 
@@ -178,7 +195,7 @@ class FileJournal:
         # Whatever is in its place now must not be touched.
         self._snapshot_thread.is_held = self._segment_thread.is_held = is_displaced
         if displaced is None:
-            log.warning("the data directory is in its place again")
+            log.warning("the data directory is in its place again", extra=event("data_directory_back"))
         else:
             self._failed(JournalDisplaced(displaced))
 
@@ -195,7 +212,7 @@ class FileJournal:
         displaced = self.local.displaced()
         if displaced is not None:
             # What is written now would be lost, or would damage the files that are in its place.
-            log.error("the end of the journal could not be written: %s", displaced)
+            log.error("the end of the journal could not be written: %s", displaced, extra=event("journal_end_lost"))
             self.local.release()
             return
         try:
@@ -204,7 +221,11 @@ class FileJournal:
                 self._listener.progressed(writer)
                 self.snapshots.save_last(number)
         except Exception as error:
-            log.error("the end of the journal could not be written: %s", str(error) or repr(error))
+            log.error(
+                "the end of the journal could not be written: %s",
+                str(error) or repr(error),
+                extra=event("journal_end_lost"),
+            )
         self.local.close()
 
     def _stop_background_work(self) -> None:

@@ -149,5 +149,8 @@ class Journal(Recovery, Protocol):
     def usage(self) -> Usage | None:
         """Return the size of the journal, or None if it cannot be found out. A thread may call this."""
 
+    def consumer_lag(self) -> dict[str, int]:
+        """Return for each named consumer how many committed records it has not read. A thread may call this."""
+
     def close(self) -> None:
         """Commit everything that waits, save a snapshot of it, and let another gateway use the journal."""

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from mewstream.io import lock_file
+from mewstream.io.log_lines import event
 from mewstream.journal.checked import CheckedFile
 from mewstream.journal.errors import CorruptJournal, JournalError, JournalInUse
 from mewstream.journal.files import Files
@@ -150,7 +151,12 @@ class LocalJournal:
                     partition.flush()
                     partition.sync()
                 except Exception as error:
-                    log.error("%s: its end could not be written: %s", partition.directory, error)
+                    log.error(
+                        "%s: its end could not be written: %s",
+                        partition.directory,
+                        error,
+                        extra=event("journal_end_lost"),
+                    )
         finally:
             self.release()
 
@@ -203,13 +209,15 @@ class LocalJournal:
                 content = _SnapshotFile.read(file, self.identity.id)
                 states = content.by_space()
             except (OSError, ValueError) as flaw:
-                log.warning("%s is not used: %s", file, flaw)
+                log.warning("%s is not used: %s", file, flaw, extra=event("snapshot_unusable"))
                 continue
             if content.offset <= self.partitions[number].next_offset:
                 if not content.names_sets:
                     self._name_sets(number, content.offset, states)
                 return content.offset, states
-            log.warning("%s is removed: it is ahead of the journal, which lost its end", file)
+            log.warning(
+                "%s is removed: it is ahead of the journal, which lost its end", file, extra=event("snapshot_unusable")
+            )
             self._files.remove(file)
         pruned = self.identity.pruned.get(number, 0)
         if pruned:
@@ -234,7 +242,11 @@ class LocalJournal:
         try:
             self._advance_sets(sets, number, offset)
         except (JournalError, OSError) as flaw:
-            log.warning("%s: frames of streams with a reader set repeat it until it is changed", flaw)
+            log.warning(
+                "%s: frames of streams with a reader set repeat it until it is changed",
+                flaw,
+                extra=event("reader_sets_unknown"),
+            )
             return
         for space, stream in unnamed:
             seq, readers = sets.sets.get(space, {}).get(stream.id, (None, ()))
@@ -287,7 +299,12 @@ class LocalJournal:
         except FileNotFoundError:
             pass  # nothing was pruned, or an older version pruned, whose frames refer to no sets
         except ValueError as flaw:
-            log.error("%s cannot be used: %s. The readers of some frames are not known any more", file, flaw)
+            log.error(
+                "%s cannot be used: %s. The readers of some frames are not known any more",
+                file,
+                flaw,
+                extra=event("reader_sets_unknown"),
+            )
         return SetsInForce(self.identity.id, begins_at)
 
     def _sets_in_force(self, number: int, offset: int) -> SetsInForce:
@@ -297,7 +314,12 @@ class LocalJournal:
             self._advance_sets(sets, number, offset)
         except CorruptJournal as flaw:
             # The segment is removed all the same: keeping what cannot be read does not help.
-            log.error("%s: the readers of frames after offset %d may not be known any more", flaw, offset)
+            log.error(
+                "%s: the readers of frames after offset %d may not be known any more",
+                flaw,
+                offset,
+                extra=event("reader_sets_unknown"),
+            )
         sets.offset = offset
         return sets
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
+from mewstream.io.log_lines import event
 from mewstream.journal.errors import CorruptJournal, JournalError
 from mewstream.journal.files import FileIdentity, Files
 from mewstream.journal.listing import abandoned_in, list_names, list_once
@@ -314,7 +315,12 @@ class Partition:
             self._files.write_at(data, HEADER, 0)
         torn = self._files.size(data) - end
         if torn > 0 or segment.flaw is not None:
-            log.warning("%s: cut off %d bytes that were never committed", segment.data_path, max(torn, 0))
+            log.warning(
+                "%s: cut off %d bytes that were never committed",
+                segment.data_path,
+                max(torn, 0),
+                extra=event("journal_tail_cut"),
+            )
         for file, size in ((data, end), (index, len(batches) * ENTRY_BYTES)):
             self._files.truncate(file, size)
             self._files.sync(file)
@@ -346,7 +352,13 @@ class Partition:
                 aside = self.directory / f"{segment.name.stem}.{first.first_offset}.bad"
                 self._files.replace(aside, source.read_at(source.size() - first.position, first.position))
                 lost = f"{first.first_offset} to {segment.batches[-1].last_offset}"
-                log.error("%s; offsets %s are lost, their bytes are kept in %s", flaw, lost, aside)
+                log.error(
+                    "%s; offsets %s are lost, their bytes are kept in %s",
+                    flaw,
+                    lost,
+                    aside,
+                    extra=event("journal_records_lost"),
+                )
         return count, schema
 
     def _remove_unsealed(self, name: SegmentName) -> None:

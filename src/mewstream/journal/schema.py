@@ -101,6 +101,9 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
     records.CapabilitiesGranted: lambda r: Described(kinds.CAPABILITY_GRANT, r.by, r.participant),
     records.CapabilitiesRevoked: lambda r: Described(kinds.CAPABILITY_REVOKE, r.by, r.participant),
     records.Invited: lambda r: Described(kinds.PRESENCE, r.by, r.participant),
+    records.Uninvited: lambda r: Described(kinds.UNINVITE, r.by, r.participant),
+    records.Banned: lambda r: Described(kinds.KICK, r.by, r.participant),
+    records.Unbanned: lambda r: Described(kinds.UNBAN, r.by, r.participant),
     records.Admitted: lambda r: Described(None, r.participant, r.participant),
     records.AdmissionEnded: lambda r: Described(None, kinds.GATEWAY, r.participant),
     records.Paused: lambda r: Described(kinds.PAUSE, r.by, r.participant),
@@ -109,10 +112,15 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
     records.StreamOpened: lambda r: Described(
         kinds.STREAM_OPEN if r.status == "live" else kinds.STREAM_READY, r.owner, None, r.stream_id
     ),
+    records.StreamReused: lambda r: Described(
+        kinds.STREAM_OPEN if r.kind == kinds.STREAM_REQUEST else kinds.STREAM_READY, r.owner, None, r.stream_id
+    ),
     records.StreamStarted: lambda r: Described(kinds.STREAM_START, r.by, None, r.stream_id),
     records.StreamEnded: lambda r: Described(_ENDINGS.get(r.how), r.by, None, r.stream_id),
     records.WriteGranted: lambda r: Described(kinds.WRITE_GRANTED, r.by, r.participant, r.stream_id),
     records.WriteRevoked: lambda r: Described(kinds.WRITE_REVOKED, r.by, r.participant, r.stream_id),
+    records.WriteRequested: lambda r: Described(kinds.REQUEST_WRITE, r.participant, None, r.stream_id),
+    records.WriteDenied: lambda r: Described(kinds.WRITE_DENIED, r.by, r.participant, r.stream_id),
     records.OwnershipTransferred: lambda r: Described(kinds.OWNERSHIP_TRANSFERRED, r.by, r.new_owner, r.stream_id),
     records.ReadGranted: lambda r: Described(kinds.READ_GRANTED, r.by, r.participant, r.stream_id),
     records.ReadRevoked: lambda r: Described(kinds.READ_REVOKED, r.by, r.participant, r.stream_id),

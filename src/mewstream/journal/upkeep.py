@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from mewstream.io.log_lines import event
 from mewstream.journal.background import BackgroundThread
 from mewstream.journal.interface import Pruning, SnapshotStore, States, Writer
 
@@ -56,7 +57,7 @@ class SnapshotSchedule:
             self._prepared[partition] = self._store.prepare_snapshot(partition, self._states())
             self._save_if_committed(partition)
         except Exception:
-            log.exception("could not take a snapshot")
+            log.exception("could not take a snapshot", extra=event("journal_upkeep_failed"))
 
     def _save_if_committed(self, partition: int) -> None:
         if self._writers[partition].committed_offset >= self._offsets[partition]:

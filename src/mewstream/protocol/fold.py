@@ -14,6 +14,7 @@ from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     AdmissionEnded,
     Admitted,
+    Banned,
     CapabilitiesGranted,
     CapabilitiesRevoked,
     ClockJumped,
@@ -33,10 +34,15 @@ from mewstream.protocol.records import (
     SpaceStarted,
     StreamEnded,
     StreamOpened,
+    StreamReused,
     StreamStarted,
     Suspended,
+    Unbanned,
+    Uninvited,
     Unpaused,
+    WriteDenied,
     WriteGranted,
+    WriteRequested,
     WriteRevoked,
 )
 from mewstream.protocol.state import (
@@ -47,6 +53,7 @@ from mewstream.protocol.state import (
     Rights,
     SpaceState,
     Stream,
+    WriteRequest,
     WriteRight,
     stream_number,
 )
@@ -86,6 +93,9 @@ def _frames(state: SpaceState, record: Frame | FrameBlock) -> None:
     stream = state.streams[record.stream_id]
     stream.frames = record.stream_seq + count - 1
     stream.last_seq = state.seq
+    stream.last_ts = record.ts
+    if stream.policy.idle_timeout:
+        _await_idle(state, stream)
     right = stream.writers[record.sender]
     if right.frames_left is not None:
         right.frames_left -= count
@@ -125,7 +135,7 @@ def _remember(state: SpaceState, sender: str, id: str, answer: Answer) -> None:
                 _forget_id(state, silent, forgotten)
     state.answers[sender] = answers
     answers[id] = answer
-    if not answer.records:  # what was refused has reached nobody, and others may use its id
+    if not answer.is_private:
         state.used_ids.setdefault(id, sender)
     while len(answers) > state.limits.remembered_ids:
         oldest = next(iter(answers))
@@ -167,6 +177,10 @@ def _space_started(state: SpaceState, record: SpaceStarted) -> None:
         state.roster[id] = admission.capabilities
     state.compiled.clear()
     state.descriptions.forget_all()
+    for stream in state.streams.values():
+        if stream.policy.idle_timeout:
+            # Nobody could write while the gateway was down.
+            state.timers["idle", stream.id, ""] = record.ts + round(stream.policy.idle_timeout * SECOND)
 
 
 def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
@@ -174,7 +188,7 @@ def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
     the expiry of a right, do not. The new ends of pauses are records of their own."""
     before = record.ts - record.shift
     for timer, due in list(state.timers.items()):
-        if timer[0] not in ("expire", "pause", "admission") and due > before:
+        if timer[0] not in ("expire", "pause", "admission", "invitation", "ban") and due > before:
             state.timers[timer] = due + record.shift
 
 
@@ -195,6 +209,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
     present.extensions = record.extensions
     state.shut_down.pop(record.participant, None)
     state.timers.pop(("rejoin", record.participant, ""), None)
+    state.timers.pop(("invitation", record.participant, ""), None)
     for stream_id in _owned(state, record.participant):
         state.timers.pop(("owner", stream_id, ""), None)
 
@@ -204,6 +219,10 @@ def _left(state: SpaceState, record: Left) -> None:
     state.connected -= present.connected
     state.descriptions.forget(record.participant)
     state.timers.pop(("rejoin", record.participant, ""), None)
+    for stream_id in _asked(state, record.participant):
+        stream = state.streams[stream_id]
+        _drop_request(state, stream, record.participant)
+        stream.last_seq = record.seq
     for stream_id in _owned(state, record.participant):
         stream = state.streams[stream_id]
         if stream.policy.on_owner_leave != "keep":
@@ -242,6 +261,29 @@ def _invited(state: SpaceState, record: Invited) -> None:
     state.roster[record.participant] = record.capabilities
     _capabilities_changed(state, record.participant)
     _answered_by(state, record.by, record.request_id, record)
+    if record.expires_at is not None:
+        state.timers["invitation", record.participant, ""] = record.expires_at
+
+
+def _uninvited(state: SpaceState, record: Uninvited) -> None:
+    id = record.participant
+    del state.invited[id]
+    state.timers.pop(("invitation", id, ""), None)
+    for grant_id in state.capability_grants.pop(id, {}):
+        state.granters.pop(grant_id, None)
+    if id not in state.admitted and id not in state.config.get("participants", {}):
+        del state.roster[id]
+    _capabilities_changed(state, id)
+
+
+def _banned(state: SpaceState, record: Banned) -> None:
+    state.banned[record.participant] = record.until
+    state.timers["ban", record.participant, ""] = record.until
+
+
+def _unbanned(state: SpaceState, record: Unbanned) -> None:
+    state.banned.pop(record.participant, None)
+    state.timers.pop(("ban", record.participant, ""), None)
 
 
 def _admitted(state: SpaceState, record: Admitted) -> None:
@@ -303,7 +345,24 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         state.aliases[record.alias] = stream.id
     if record.start_by is not None:
         state.timers["start", stream.id, ""] = record.start_by
+    _await_idle(state, stream)
     _answered_by(state, record.owner, record.request_id, record)
+
+
+def _stream_reused(state: SpaceState, record: StreamReused) -> None:
+    _remember(state, record.owner, record.request_id, Answer(record.digest, record.seq, record.ts, [record]))
+
+
+def _touched(state: SpaceState, stream: Stream, record: Record) -> None:
+    """Something of a stream has changed, so that it is not idle."""
+    stream.last_seq = record.seq
+    stream.last_ts = record.ts
+    _await_idle(state, stream)
+
+
+def _await_idle(state: SpaceState, stream: Stream) -> None:
+    if stream.policy.idle_timeout:
+        state.timers["idle", stream.id, ""] = stream.last_ts + round(stream.policy.idle_timeout * SECOND)
 
 
 def index_stream(state: SpaceState, stream: Stream) -> None:
@@ -331,7 +390,7 @@ def _stream_started(state: SpaceState, record: StreamStarted) -> None:
     stream = state.streams[record.stream_id]
     stream.status = table.BY_EVENT_AND_STATE[kinds.STREAM_START, stream.status].target
     stream.version += 1
-    stream.last_seq = record.seq
+    _touched(state, stream, record)
     state.timers.pop(("start", stream.id, ""), None)
 
 
@@ -352,8 +411,10 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
         state.timers.pop(("expire", stream.id, writer), None)
     for reader in stream.readers or ():
         _drop_right(state, reader, "reads", stream.id)
-    state.timers.pop(("start", stream.id, ""), None)
-    state.timers.pop(("owner", stream.id, ""), None)
+    for what in ("start", "owner", "idle"):
+        state.timers.pop((what, stream.id, ""), None)
+    for participant in stream.write_requests:
+        _drop_right(state, participant, "asks", stream.id)
 
 
 def _hide(state: SpaceState, stream: Stream) -> None:
@@ -419,18 +480,39 @@ def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> No
     _right_changed(state, stream, record)
 
 
+def _write_requested(state: SpaceState, record: WriteRequested) -> None:
+    stream = state.streams[record.stream_id]
+    request = stream.write_requests.setdefault(record.participant, WriteRequest(record.ts))
+    request.reason = record.reason
+    _touched(state, stream, record)
+    _add_right(state, record.participant, "asks", stream.id)
+
+
+def _write_denied(state: SpaceState, record: WriteDenied) -> None:
+    stream = state.streams[record.stream_id]
+    _drop_request(state, stream, record.participant)
+    _touched(state, stream, record)
+    _answered_by(state, record.by, record.request_id, record)
+
+
+def _drop_request(state: SpaceState, stream: Stream, participant: str) -> None:
+    if stream.write_requests.pop(participant, None) is not None:
+        _drop_right(state, participant, "asks", stream.id)
+
+
 def _right_changed(
     state: SpaceState,
     stream: Stream,
     record: WriteGranted | WriteRevoked | OwnershipTransferred | ReadGranted | ReadRevoked,
 ) -> None:
     stream.version += 1
-    stream.last_seq = record.seq
+    _touched(state, stream, record)
     _answered_by(state, record.by, record.request_id, record)
 
 
 def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRight) -> None:
     stream.writers[writer] = right
+    _drop_request(state, stream, writer)
     _add_right(state, writer, "writes", stream.id)
     timer = ("expire", stream.id, writer)
     if right.expires_at is None:
@@ -445,13 +527,18 @@ def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
         _drop_right(state, writer, "writes", stream.id)
 
 
+def _asked(state: SpaceState, participant: str) -> list[str]:
+    rights = state.rights.get(participant)
+    return list(rights.asks) if rights is not None else []
+
+
 def _owned(state: SpaceState, participant: str) -> Iterable[str]:
     rights = state.rights.get(participant)
     return rights.owns if rights is not None else ()
 
 
 def _add_right(state: SpaceState, participant: str, which: str, stream_id: str) -> None:
-    """``which`` is ``owns``, ``writes`` or ``reads``."""
+    """``which`` is ``owns``, ``writes``, ``reads`` or ``asks``."""
     getattr(state.rights.setdefault(participant, Rights()), which)[stream_id] = None
     state.descriptions.forget(participant)
 
@@ -461,7 +548,7 @@ def _drop_right(state: SpaceState, participant: str, which: str, stream_id: str)
     if rights is not None:
         getattr(rights, which).pop(stream_id, None)
         state.descriptions.forget(participant)
-        if not (rights.owns or rights.writes or rights.reads):
+        if not (rights.owns or rights.writes or rights.reads or rights.asks):
             del state.rights[participant]
 
 
@@ -478,17 +565,23 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     CapabilitiesGranted: _capabilities_granted,
     CapabilitiesRevoked: _capabilities_revoked,
     Invited: _invited,
+    Uninvited: _uninvited,
+    Banned: _banned,
+    Unbanned: _unbanned,
     Admitted: _admitted,
     AdmissionEnded: _admission_ended,
     Paused: _paused,
     Unpaused: _unpaused,
     ShutDown: _shut_down,
     StreamOpened: _stream_opened,
+    StreamReused: _stream_reused,
     StreamStarted: _stream_started,
     StreamEnded: _stream_ended,
     WriteGranted: _write_granted,
     WriteRevoked: _write_revoked,
     OwnershipTransferred: _ownership_transferred,
+    WriteRequested: _write_requested,
+    WriteDenied: _write_denied,
     ReadGranted: _readers_changed,
     ReadRevoked: _readers_changed,
 }

@@ -26,7 +26,9 @@ CAPABILITY_REVOKE = "capability/revoke"
 CAPABILITY_GRANT_ACK = "capability/grant-ack"
 INVITE = "space/invite"
 INVITE_ACK = "space/invite-ack"
+UNINVITE = "space/uninvite"
 KICK = "space/kick"
+UNBAN = "space/unban"
 PARTICIPANT_LIST = "participant/list"
 PARTICIPANT_LISTED = "participant/listed"
 PAUSE = "participant/pause"
@@ -61,8 +63,11 @@ REVOKE_WRITE = "stream/revoke-write"
 TRANSFER_OWNERSHIP = "stream/transfer-ownership"
 GRANT_READ = "stream/grant-read"
 REVOKE_READ = "stream/revoke-read"
+REQUEST_WRITE = "stream/request-write"
+DENY_WRITE = "stream/deny-write"
 WRITE_GRANTED = "stream/write-granted"
 WRITE_REVOKED = "stream/write-revoked"
+WRITE_DENIED = "stream/write-denied"
 OWNERSHIP_TRANSFERRED = "stream/ownership-transferred"
 READ_GRANTED = "stream/read-granted"
 READ_REVOKED = "stream/read-revoked"
@@ -88,6 +93,7 @@ RESERVED = frozenset(
         STREAM_READY,
         WRITE_GRANTED,
         WRITE_REVOKED,
+        WRITE_DENIED,
         READ_GRANTED,
         READ_REVOKED,
         OWNERSHIP_TRANSFERRED,

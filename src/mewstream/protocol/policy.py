@@ -13,8 +13,9 @@ import msgspec
 OwnerLeave = Literal["keep", "transfer", "close"]
 OnSlow = Literal["drop-oldest", "latest", "disconnect"]
 Validate = Literal["off", "enforce"]
-History = Literal["none", "joined", "all"]
 Invites = Literal["ordinary", "held"]
+History = Literal["none", "joined", "all"]
+IfExists = Literal["new", "reuse", "replace", "error"]
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -31,6 +32,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     streams_per_participant: int = 256
     writers_per_stream: int = 10_000
     readers_per_stream: int = 10_000
+    write_requests_per_stream: int = 64
+    """Participants that ask for the right to write and have no answer yet. Every later joiner is told of them."""
     stream_metadata_bytes: int = 64 << 10
     """The payload of a request or announcement: every later joiner gets it again."""
     stream_metadata_values: int = 4_096
@@ -46,6 +49,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     capability_grants: int = 1_024
     """Runtime capability grants that a space remembers."""
     invitations: int = 10_000
+    bans: int = 10_000
+    """Participants that are banned at once."""
     admissions: int = 20_000
     """Signed tokens of different participants that are in use at once."""
     remembered_ids: int = 128
@@ -74,7 +79,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Defaults of a space. A stream may set its own ``on_owner_leave``, ``owner_leave_grace``,
-    ``on_slow``, ``validate`` and ``history`` when it is requested or announced."""
+    ``on_slow``, ``validate``, ``history`` and ``idle_timeout`` when it is requested or announced."""
 
     on_owner_leave: OwnerLeave = "keep"
     owner_leave_grace: float = 10.0
@@ -85,6 +90,8 @@ class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Seconds for which those connected keep their rights when the gateway restarts or drains."""
     start_timeout: float = 60.0
     """Seconds from ``stream/ready`` to ``stream/start``. 0: no limit."""
+    idle_timeout: float = 0.0
+    """Seconds after which a stream is closed if it had no frame and no change. 0: no limit."""
     on_slow: OnSlow = "drop-oldest"
     validate: Validate = "off"
     history: History = "joined"

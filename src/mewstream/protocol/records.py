@@ -127,6 +127,33 @@ class Invited(Record, tag="invited"):
     capabilities: list[dict[str, Any]]
     by: str
     request_id: str
+    expires_at: int | None = None
+    """When the invitation ends, if nobody has joined by it. None: never."""
+
+
+class Uninvited(Record, tag="uninvited"):
+    """An invitation was taken back (``withdrawn``) or has ended (``expired``), and with it everything that was granted
+    to the participant at run time."""
+
+    participant: str
+    by: str
+    reason: str
+
+
+class Banned(Record, tag="banned"):
+    """A participant may not join, nor send anything over HTTP, until ``until``."""
+
+    participant: str
+    until: int
+    by: str
+    reason: str | None = None
+
+
+class Unbanned(Record, tag="unbanned"):
+    """A ban has ended: by a participant, or by the gateway when its time was over."""
+
+    participant: str
+    by: str
 
 
 class Admitted(Record, tag="admitted"):
@@ -185,6 +212,7 @@ class StreamPolicy(msgspec.Struct, frozen=True):
     on_slow: str
     validate: str
     history: str = "joined"
+    idle_timeout: float = 0.0
 
 
 class StreamOpened(Record, tag="stream-opened"):
@@ -203,6 +231,20 @@ class StreamOpened(Record, tag="stream-opened"):
     formats: list[dict[str, Any]] = []
     start_by: int | None = None
     owner_connected: bool = True
+    alias_taken_by: str | None = None
+    """The stream that has the desired name, if the requester is told."""
+
+
+class StreamReused(Record, tag="stream-reused"):
+    """The owner of a stream asked for its name again (``if_exists: reuse``). Nothing changes, and the owner alone is
+    told: ``described`` is the stream as it was then. The request itself is not relayed."""
+
+    stream_id: str
+    owner: str
+    kind: str
+    request_id: str
+    digest: int
+    described: dict[str, Any]
 
 
 class StreamStarted(Record, tag="stream-started"):
@@ -235,12 +277,35 @@ class WriteGranted(Record, tag="write-granted"):
     expires_at: int | None = None
     max_frames: int | None = None
     request_id: str | None = None
+    replaces: str | None = None
+    """The writer in whose place it was granted, whose right the record before took away."""
 
 
 class WriteRevoked(Record, tag="write-revoked"):
     stream_id: str
     participant: str
     authorized_writers: list[str]
+    by: str
+    reason: str | None = None
+    request_id: str | None = None
+    replaced_by: str | None = None
+    """Who got the right in its place, by the record that follows."""
+
+
+class WriteRequested(Record, tag="write-requested"):
+    """A participant asks for the right to write. Its envelope (``cause_seq``) has told everyone. The request is pending
+    until it is answered by a grant or a denial, or until the participant leaves."""
+
+    stream_id: str
+    participant: str
+    reason: str | None = None
+
+
+class WriteDenied(Record, tag="write-denied"):
+    """A pending request to write was answered with no."""
+
+    stream_id: str
+    participant: str
     by: str
     reason: str | None = None
     request_id: str | None = None

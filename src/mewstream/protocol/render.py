@@ -27,7 +27,10 @@ from mewstream.protocol.records import (
     Refused,
     StreamEnded,
     StreamOpened,
+    StreamReused,
+    Uninvited,
     Unpaused,
+    WriteDenied,
     WriteGranted,
     WriteRevoked,
 )
@@ -112,6 +115,8 @@ def private_to(record: Record) -> str | None:
             return sender
         case FramesDropped(participant=participant) | HistoryRead(participant=participant):
             return participant
+        case StreamReused(owner=owner):
+            return owner
     return None
 
 
@@ -150,6 +155,12 @@ def _invited(space: str, record: Invited) -> Message:
     participant = {"id": record.participant, "capabilities": record.capabilities}
     payload = {"event": "invited", "participant": participant, "by": record.by}
     return Message(kinds.PRESENCE, payload, correlation_id=record.request_id)
+
+
+def _uninvited(space: str, record: Uninvited) -> Message | None:
+    if record.by != kinds.GATEWAY:
+        return None
+    return Message(kinds.PRESENCE, {"event": "uninvited", "participant": {"id": record.participant}})
 
 
 def _unpaused(space: str, record: Unpaused) -> Message | None:
@@ -195,10 +206,17 @@ def _history_read(space: str, record: HistoryRead) -> Message | None:
 
 def _stream_opened(space: str, record: StreamOpened) -> Message:
     described = Stream.opened(record).describe(space, owner_connected=record.owner_connected)
+    if record.alias_taken_by is not None:
+        described |= {"alias": None, "alias_taken_by": record.alias_taken_by}
     if record.status == Status.LIVE:
         return Message(EMITS[kinds.STREAM_REQUEST], described, [record.owner], record.request_id)
     mirror = described["namespace"]
     return Message(EMITS[kinds.STREAM_ANNOUNCE], {"stream": described}, None, record.request_id, mirror)
+
+
+def _stream_reused(space: str, record: StreamReused) -> Message:
+    payload = record.described if record.kind == kinds.STREAM_REQUEST else {"stream": record.described}
+    return Message(EMITS[record.kind], payload, [record.owner], record.request_id, record.described["namespace"])
 
 
 def _stream_ended(space: str, record: StreamEnded) -> Message | None:
@@ -247,19 +265,37 @@ def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted
         payload["authorized_readers"] = record.authorized_readers
     if isinstance(record, WriteGranted) and record.conditions is not None:
         payload["conditions"] = record.conditions
+    if isinstance(record, WriteGranted) and record.replaces is not None:
+        payload["replaces"] = record.replaces
+    if isinstance(record, WriteRevoked) and record.replaced_by is not None:
+        payload["replaced_by"] = record.replaced_by
     return Message(EMITS[_RIGHT_EVENTS[type(record)]], payload, correlation_id=record.request_id)
+
+
+def _write_denied(space: str, record: WriteDenied) -> Message:
+    payload = {
+        "stream_id": record.stream_id,
+        "participant_id": record.participant,
+        "reason": record.reason,
+        "by": record.by,
+        "stream": stream_names(space, record.stream_id),
+    }
+    return Message(EMITS[kinds.DENY_WRITE], payload, correlation_id=record.request_id)
 
 
 _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     Joined: _joined,
     Left: _left,
     Invited: _invited,
+    Uninvited: _uninvited,
     Unpaused: _unpaused,
     Refused: _refused,
     FramesDropped: _frames_dropped,
     HistoryRead: _history_read,
     StreamOpened: _stream_opened,
+    StreamReused: _stream_reused,
     StreamEnded: _stream_ended,
     OwnershipTransferred: _ownership_transferred,
+    WriteDenied: _write_denied,
     **dict.fromkeys(_RIGHT_EVENTS, _right_changed),
 }

@@ -11,6 +11,7 @@ from mewstream.protocol.errors import InvalidOperation, LimitExceeded, Participa
 from mewstream.protocol.identifiers import describe, optional_text, required_id
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.records import (
+    EnvelopeAccepted,
     OwnershipTransferred,
     ReadGranted,
     ReadRevoked,
@@ -20,7 +21,7 @@ from mewstream.protocol.records import (
     WriteRevoked,
 )
 from mewstream.protocol.state import SpaceState, Stream
-from mewstream.protocol.stream_rules import check_ownable, name_stream, permitted_stream
+from mewstream.protocol.stream_rules import check_ownable, check_transition, name_stream, permitted_stream
 from mewstream.protocol.timers import Timer
 from mewstream.protocol.times import parse_rfc3339, rfc3339
 
@@ -32,23 +33,33 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     participant = required_id(payload, "participant_id", max_bytes=state.limits.id_bytes)
     optional_text(payload, "reason")
     expires_at, max_frames, conditions = _conditions(payload.get("conditions"))
+    replaced = _replaced(state, sender, payload)
     stream = permitted_stream(ledger, sender, envelope)
+    if replaced is not None:
+        _check_replaceable(state, stream, sender, replaced, participant, payload)
     if participant == stream.owner and conditions is not None:
         raise InvalidOperation("the right of an owner cannot be conditional", stream_id=stream.id)
     if expires_at is not None and expires_at <= ledger.now:
         raise InvalidOperation("conditions.expires_at has passed already", stream_id=stream.id)
-    writers = stream.authorized_writers()
-    if participant not in stream.writers:
-        _check_writers(state, stream)
-        writers.append(participant)
+    writers = [writer for writer in stream.authorized_writers() if writer != replaced]
+    if participant not in writers:
+        _check_writers(state, stream, len(writers))
     require_present(state, participant)
-    _change_right(
-        ledger,
-        sender,
-        envelope,
-        stream,
-        WriteGranted,
+    accepted = _accept(ledger, sender, envelope, stream)
+    if replaced is not None:
+        # Before the grant, so that nobody ever drives beside the one who takes over.
+        _record_change(
+            *(ledger, accepted, envelope, stream, WriteRevoked),
+            participant=replaced,
+            authorized_writers=list(writers),
+            replaced_by=participant,
+        )
+    if participant not in writers:
+        writers.append(participant)
+    _record_change(
+        *(ledger, accepted, envelope, stream, WriteGranted),
         participant=participant,
+        replaces=replaced,
         authorized_writers=writers,
         conditions=conditions,
         expires_at=expires_at,
@@ -56,8 +67,34 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     )
 
 
-def _check_writers(state: SpaceState, stream: Stream) -> None:
-    if len(stream.writers) >= state.limits.writers_per_stream:
+def _replaced(state: SpaceState, sender: str, payload: dict[str, Any]) -> str | None:
+    """The writer in whose place the right is granted."""
+    if payload.get("replaces") is None:
+        return None
+    if state.knows_v04_alone(sender) and not isinstance(payload["replaces"], str):
+        return None  # it is metadata of the client's own
+    return required_id(payload, "replaces", max_bytes=state.limits.id_bytes)
+
+
+def _check_replaceable(
+    state: SpaceState, stream: Stream, sender: str, replaced: str, participant: str, payload: dict[str, Any]
+) -> None:
+    """What is replaced is revoked, so the sender must be entitled to that too."""
+    check_transition(state, stream, kinds.REVOKE_WRITE, sender, payload)
+    flaw = None
+    if replaced == stream.owner:
+        flaw = f"{replaced!r} owns {stream.id} and cannot be replaced: transfer ownership instead"
+    elif replaced not in stream.writers:
+        flaw = f"{replaced!r} does not write to {stream.id}, so nobody can be granted the right in its place"
+    elif replaced == participant:
+        flaw = f"{replaced!r} cannot replace itself: grant again without replaces to change the conditions"
+    if flaw is not None:
+        raise InvalidOperation(flaw, stream_id=stream.id, participant_id=replaced)
+
+
+def _check_writers(state: SpaceState, stream: Stream, count: int) -> None:
+    """``count`` is how many there are, without the one to be added."""
+    if count >= state.limits.writers_per_stream:
         raise LimitExceeded(
             f"{stream.id} has its {state.limits.writers_per_stream} writers",
             limit="writers_per_stream",
@@ -107,7 +144,7 @@ def _revoke_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         )
     # Revoking the right of a participant that has none succeeds, because the outcome is what was asked for.
     writers = _without(stream, participant)
-    _change_right(ledger, sender, envelope, stream, WriteRevoked, participant=participant, authorized_writers=writers)
+    change_right(ledger, sender, envelope, stream, WriteRevoked, participant=participant, authorized_writers=writers)
 
 
 def _transfer(ledger: Ledger, sender: str, envelope: Envelope) -> None:
@@ -123,9 +160,9 @@ def _transfer(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if new_owner != stream.owner:
         check_ownable(state, new_owner)
         if retain and new_owner not in stream.writers:
-            _check_writers(state, stream)
+            _check_writers(state, stream, len(stream.writers))
     require_present(state, new_owner)
-    _change_right(
+    change_right(
         ledger,
         sender,
         envelope,
@@ -157,7 +194,7 @@ def _grant_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
             stream_id=stream.id,
         )
     require_present(state, participant)
-    _change_right(ledger, sender, envelope, stream, ReadGranted, participant=participant, authorized_readers=readers)
+    change_right(ledger, sender, envelope, stream, ReadGranted, participant=participant, authorized_readers=readers)
 
 
 def _revoke_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
@@ -167,20 +204,29 @@ def _revoke_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     # If everyone reads, a revoke makes a set of all others who are present now.
     readers = ledger.state.participants if stream.readers is None else stream.readers
     others = [reader for reader in readers if reader != participant]
-    _change_right(ledger, sender, envelope, stream, ReadRevoked, participant=participant, authorized_readers=others)
+    change_right(ledger, sender, envelope, stream, ReadRevoked, participant=participant, authorized_readers=others)
 
 
-def _change_right(
+def change_right(
     ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, record: type[Record], **fields: Any
 ) -> None:
     """Accept an envelope, and record the change of rights that it asks for."""
+    _record_change(ledger, _accept(ledger, sender, envelope, stream), envelope, stream, record, **fields)
+
+
+def _accept(ledger: Ledger, sender: str, envelope: Envelope, stream: Stream) -> EnvelopeAccepted:
     name_stream(ledger.state.id, envelope, stream, nested=False)
-    accepted = ledger.accept(sender, envelope, stream_id=stream.id)
+    return ledger.accept(sender, envelope, stream_id=stream.id)
+
+
+def _record_change(
+    ledger: Ledger, accepted: EnvelopeAccepted, envelope: Envelope, stream: Stream, record: type[Record], **fields: Any
+) -> None:
     ledger.write(
         record,
         accepted.seq,
         stream_id=stream.id,
-        by=sender,
+        by=accepted.sender,
         reason=envelope.payload.get("reason"),
         request_id=accepted.id,
         **fields,
@@ -254,6 +300,8 @@ def stream_timer_due(ledger: Ledger, timer: Timer) -> None:
             code="start_timeout",
             message=f"{stream_id} was announced and not started within {seconds:g} seconds",
         )
+    elif what == "idle":
+        ledger.write(StreamEnded, stream_id=stream_id, how="closed", by=kinds.GATEWAY, reason="idle")
     elif stream.policy.on_owner_leave == "transfer" and (heir := _longest_standing_writer(ledger.state, stream)):
         ledger.write(
             OwnershipTransferred,

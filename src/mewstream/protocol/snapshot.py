@@ -54,6 +54,7 @@ class _Snapshot(msgspec.Struct):
     hidden_streams: dict[int, None] = {}
     hidden_below: int = 0
     admitted: dict[str, Admission] = {}
+    banned: dict[str, int] = {}
 
 
 #: What is written in another form, and what follows from the rest.
@@ -101,7 +102,7 @@ def load(data: bytes) -> SpaceState:
         for sender, answers in snapshot.answers.items()
     }
     for sender, answers in state.answers.items():
-        state.used_ids.update({id: sender for id, each in answers.items() if not each.is_refusal})
+        state.used_ids.update({id: sender for id, each in answers.items() if not each.is_private})
     state.proposals = Proposals.of(snapshot.proposals)
     for participant, pause in snapshot.paused.items():
         if isinstance(pause, int):

@@ -20,7 +20,7 @@ from mewstream.protocol.errors import ValidationFailed
 from mewstream.protocol.identifiers import stream_names
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
-from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy
+from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy, StreamReused
 from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
@@ -69,6 +69,13 @@ class WriteRight(msgspec.Struct):
     conditions: dict[str, Any] | None = None
 
 
+class WriteRequest(msgspec.Struct):
+    """What a participant that wants to write has said. ``ts`` is when it asked first."""
+
+    ts: int
+    reason: str | None = None
+
+
 class Stream(msgspec.Struct):
     id: str
     owner: str
@@ -88,6 +95,8 @@ class Stream(msgspec.Struct):
     formats: list[dict[str, Any]]
     frames: int = 0
     last_seq: int = 0
+    last_ts: int = 0
+    """When it had its last frame or change, in microseconds."""
     sequences: dict[str, tuple[int, int]] = {}
     """Writer -> (counting since, last sequence) of its ``stream/data``. This outlives a revoke: a writer that is
     granted again within its session continues its numbers."""
@@ -98,6 +107,8 @@ class Stream(msgspec.Struct):
     journal, which did not say."""
     opened_seq: int = 0
     """The record that opened it; 0 if a snapshot of an earlier version did not say."""
+    write_requests: dict[str, WriteRequest] = {}
+    """Those who have asked for the right to write and have no answer yet, in the order in which they asked."""
 
     def authorized_writers(self) -> list[str]:
         """The owner first, then the others in the order they were granted."""
@@ -125,6 +136,7 @@ class Stream(msgspec.Struct):
             announced=record.status != Status.LIVE,
             formats=record.formats,
             last_seq=record.seq,
+            last_ts=record.ts,
             readers_seq=None if record.authorized_readers is None else record.seq,
             opened_seq=record.seq,
         )
@@ -160,6 +172,10 @@ class Stream(msgspec.Struct):
             ("authorized_readers", None if self.readers is None else list(self.readers)),
             ("formats", self.formats or None),
             ("conditions", conditions or None),
+            # These are told once, in the answer to a request.
+            ("reused", None),
+            ("alias_taken_by", None),
+            ("write_requests", self._described_requests() or None),
         ):
             if value is None:
                 described.pop(key, None)
@@ -167,13 +183,20 @@ class Stream(msgspec.Struct):
                 described[key] = value
         return described
 
+    def _described_requests(self) -> list[dict[str, Any]]:
+        return [
+            {"participant_id": participant, "reason": request.reason, "ts": rfc3339(request.ts)}
+            for participant, request in self.write_requests.items()
+        ]
+
 
 class Rights(msgspec.Struct):
-    """The rights of one participant, as ordered sets of stream ids."""
+    """The rights of one participant, and those it asks for, as ordered sets of stream ids."""
 
     owns: dict[str, None] = {}
     writes: dict[str, None] = {}
     reads: dict[str, None] = {}
+    asks: dict[str, None] = {}
 
 
 class Answer(msgspec.Struct):
@@ -185,8 +208,9 @@ class Answer(msgspec.Struct):
     records: list[Record] = []
 
     @property
-    def is_refusal(self) -> bool:
-        return any(isinstance(record, Refused) for record in self.records)
+    def is_private(self) -> bool:
+        """The envelope reached nobody: others may use its id."""
+        return any(isinstance(record, Refused | StreamReused) for record in self.records)
 
 
 @dataclass(slots=True)
@@ -206,6 +230,8 @@ class SpaceState:
     invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     admitted: dict[str, Admission] = field(default_factory=dict)
     """Those who may join because a signed token has named them."""
+    banned: dict[str, int] = field(default_factory=dict)
+    """Those who may neither join nor send anything, and until when."""
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
     granters: dict[str, str] = field(default_factory=dict)
@@ -293,6 +319,11 @@ class SpaceState:
         """Connected, or suspended and expected back."""
         return participant in self.participants
 
+    def knows_extensions(self, participant: str) -> bool:
+        """Whether its client has sent ``extensions``. What it does not mean as we do stays metadata otherwise."""
+        present = self.participants.get(participant)
+        return present is not None and present.extensions is not None
+
     def is_paused(self, participant: str, now: int) -> bool:
         pause = self.paused.get(participant)
         return pause is not None and (pause.until is None or now < pause.until)
@@ -300,6 +331,11 @@ class SpaceState:
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)
         return present is not None and present.connected
+
+    def knows_v04_alone(self, participant: str) -> bool:
+        """Whether its client sent no extensions, so that a field of ours that it uses otherwise is metadata to it."""
+        present = self.participants.get(participant)
+        return present is None or present.extensions is None
 
     # -- streams ------------------------------------------------------------------------------
 

@@ -19,8 +19,9 @@ from mewstream.protocol.errors import (
     ValidationFailed,
 )
 from mewstream.protocol.formats import check_descriptors, parse_formats
-from mewstream.protocol.identifiers import byte_length, describe, id_list, is_valid_alias, optional_text, stream_names
+from mewstream.protocol.identifiers import byte_length, describe, id_list, optional_text, stream_names
 from mewstream.protocol.ledger import Ledger
+from mewstream.protocol.name_rules import name_is_taken, reuse, wished_name
 from mewstream.protocol.policy import History, Limits, OnSlow, OwnerLeave, Validate
 from mewstream.protocol.records import (
     StreamEnded,
@@ -97,7 +98,7 @@ def check_transition(
 
     A right on the stream stands above all capabilities (decision 2)."""
     who = table.WHO[event]
-    may = sender in stream.writers if who is Who.WRITER else sender == stream.owner
+    may = who is Who.ANYONE or (sender in stream.writers if who is Who.WRITER else sender == stream.owner)
     if not may and not (who is Who.OWNER_OR_MANAGER and _manages(state, stream, event, sender, payload or {})):
         what = f"write to {stream.id}" if who is Who.WRITER else f"send {event} for {stream.id}"
         raise BY_CODE[table.REFUSAL[event]](f"you may not {what}: that takes {who}", stream_id=stream.id)
@@ -202,7 +203,8 @@ def _open(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         raise ValidationFailed(
             f"payload.direction must be upload or download, got {describe(direction)}", field="direction"
         )
-    policy = _stream_policy(state, payload)
+    policy = _stream_policy(state, sender, payload)
+    wish = wished_name(state, sender, payload)
     target = id_list(payload, "target", max_bytes=limits.id_bytes)
     auto_grant = id_list(payload, "auto_grant", max_bytes=limits.id_bytes) or []
     check_descriptors(payload.get("formats"), limits=limits)
@@ -211,20 +213,31 @@ def _open(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         raise capability_violation(state, sender, envelope.kind)
     if not held.allows(required, payload):
         raise capability_violation(state, sender, envelope.kind, required=required)
-    _check_opening_limits(state, sender, target, auto_grant)
+    taken = state.find_stream(wish.alias) if wish.alias is not None else None
+    if taken is not None and wish.if_exists == "reuse":
+        reuse(ledger, sender, envelope, taken)
+        return
+    replaced = None
+    if taken is not None and wish.if_exists == "replace":
+        check_transition(state, taken, kinds.STREAM_CLOSE, sender, payload)
+        replaced = taken
+    elif taken is not None and wish.if_exists == "error":
+        raise name_is_taken(taken)
+    _check_opening_limits(state, sender, target, auto_grant, replaced)
     unknown = [each for each in target or () if each not in state.roster and not state.is_present(each)]
     if unknown:
         raise _target_not_found(unknown)
     # This takes longest, because schemas are analysed and compiled, so it comes last.
     formats = parse_formats(payload.get("formats"), limits=limits)
 
-    wished = payload.get("desired_id")
-    alias = wished if is_valid_alias(wished, max_bytes=limits.id_bytes) else None
-    if alias in state.aliases:
-        alias = None
+    is_free = taken is None or replaced is not None
     members = [each for each in auto_grant if each != sender and state.is_present(each)]
     timeout = state.policies.start_timeout if status is Status.READY else 0
     accepted = ledger.accept(sender, envelope)
+    if replaced is not None:
+        ledger.write(
+            StreamEnded, accepted.seq, stream_id=replaced.id, how="closed", by=kinds.GATEWAY, reason="replaced"
+        )
     opened = ledger.write(
         StreamOpened,
         accepted.seq,
@@ -237,7 +250,8 @@ def _open(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         authorized_writers=[sender, *members],
         authorized_readers=target or None,
         auto_grant=auto_grant,
-        alias=alias,
+        alias=wish.alias if is_free else None,
+        alias_taken_by=taken.id if taken is not None and not is_free and wish.is_answered else None,
         formats=formats,
         start_by=ledger.now + round(timeout * SECOND) if timeout > 0 else None,
         owner_connected=state.is_connected(sender),
@@ -261,11 +275,15 @@ def _target_not_found(unknown: list[str]) -> TargetNotFound:
     return TargetNotFound(f"nobody is known here as {', '.join(named)}{more}", targets=named)
 
 
-def _check_opening_limits(state: SpaceState, sender: str, target: list[str] | None, auto_grant: list[str]) -> None:
+def _check_opening_limits(
+    state: SpaceState, sender: str, target: list[str] | None, auto_grant: list[str], replaced: Stream | None
+) -> None:
+    """``replaced`` is a stream that ends as the new one opens."""
     limits = state.limits
-    if len(state.streams) >= limits.streams_per_space:
+    if replaced is None and len(state.streams) >= limits.streams_per_space:
         raise LimitExceeded(f"this space has its {limits.streams_per_space} streams", limit="streams_per_space")
-    check_ownable(state, sender)
+    if replaced is None or replaced.owner != sender:
+        check_ownable(state, sender)
     if len(auto_grant) > limits.auto_grants_per_stream:
         raise LimitExceeded(
             f"payload.auto_grant names more than {limits.auto_grants_per_stream} writers: grant the others one by one",
@@ -286,33 +304,39 @@ def check_ownable(state: SpaceState, participant: str) -> None:
         )
 
 
-def _stream_policy(state: SpaceState, payload: dict[str, Any]) -> StreamPolicy:
+def _stream_policy(state: SpaceState, sender: str, payload: dict[str, Any]) -> StreamPolicy:
     """The space's policies, where the stream does not set its own."""
     defaults = state.policies
 
-    def choice(key: str, choices: tuple[str, ...], default: str) -> str:
+    def choice(key: str, choices: tuple[str, ...], default: str, *, is_new: bool = False) -> str:
         value = payload.get(key)
         if value is None:
             return default
         if value not in choices:
+            if is_new and not state.knows_extensions(sender):
+                return default
             raise ValidationFailed(
                 f"payload.{key} must be one of {', '.join(choices)}, got {describe(value)}", field=key
             )
         return str(value)
 
-    grace = payload.get("owner_leave_grace")
-    grace = defaults.owner_leave_grace if grace is None else grace
-    if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace <= MAX_GRACE_SECONDS:
-        raise ValidationFailed(
-            f"payload.owner_leave_grace must be seconds from 0 to {MAX_GRACE_SECONDS}",
-            field="owner_leave_grace",
-        )
+    def seconds(key: str, default: float, *, is_new: bool = False) -> float:
+        value = payload.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_GRACE_SECONDS:
+            if is_new and not state.knows_extensions(sender):
+                return default
+            raise ValidationFailed(f"payload.{key} must be seconds from 0 to {MAX_GRACE_SECONDS}", field=key)
+        return float(value)
+
     return StreamPolicy(
         on_owner_leave=choice("on_owner_leave", get_args(OwnerLeave), defaults.on_owner_leave),
-        owner_leave_grace=float(grace),
+        owner_leave_grace=seconds("owner_leave_grace", defaults.owner_leave_grace),
         on_slow=choice("on_slow", get_args(OnSlow), defaults.on_slow),
         validate=choice("validate", get_args(Validate), defaults.validate),
-        history=choice("history", get_args(History), defaults.history),
+        history=choice("history", get_args(History), defaults.history, is_new=True),
+        idle_timeout=seconds("idle_timeout", defaults.idle_timeout, is_new=True),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 Timer = tuple[str, str, str]
 """What falls due: (``expire``, stream, writer), (``start``, stream, ""), (``owner``, stream, ""),
-(``rejoin``, participant, ""), (``pause``, participant, "")."""
+(``idle``, stream, ""), (``rejoin``, participant, ""), (``pause``, participant, "")."""
 
 
 class Timers(dict[Timer, int]):

@@ -28,6 +28,7 @@ class Who(StrEnum):
     OWNER = "the owner"
     OWNER_OR_MANAGER = "the owner, or a holder of space/manage-streams"
     WRITER = "an authorized writer"
+    ANYONE = "anyone who is present and may not write yet"
     GATEWAY = "the gateway"
 
 
@@ -45,6 +46,9 @@ class Transition(NamedTuple):
 
 FRAME = "frame"
 START_TIMEOUT = "start timeout"
+REUSE = "request (if_exists: reuse)"
+REPLACE = "request (if_exists: replace)"
+IDLE_TIMEOUT = "idle timeout"
 GRANT_SPENT = "grant expired or spent"
 WRITER_LEFT = "writer left"
 OWNER_LEFT_TRANSFER = "owner left (transfer)"
@@ -71,11 +75,16 @@ def _rows() -> list[Transition]:
                 (kinds.TRANSFER_OWNERSHIP, kinds.OWNERSHIP_TRANSFERRED),
                 (kinds.GRANT_READ, kinds.READ_GRANTED),
                 (kinds.REVOKE_READ, kinds.READ_REVOKED),
+                (kinds.DENY_WRITE, kinds.WRITE_DENIED),
             )
         ]
         rows += [
+            Transition(state, kinds.REQUEST_WRITE, Who.ANYONE, state, kinds.REQUEST_WRITE, "capability_violation"),
             Transition(state, kinds.STREAM_ERROR, Who.OWNER, _ENDED, kinds.STREAM_ERROR, "unauthorized"),
             Transition(state, kinds.STREAM_CLOSE, Who.OWNER_OR_MANAGER, _ENDED, kinds.STREAM_CLOSE, "unauthorized"),
+            Transition(state, REUSE, Who.OWNER, state, kinds.STREAM_OPEN, "already_exists"),
+            Transition(state, REPLACE, Who.OWNER_OR_MANAGER, _ENDED, kinds.STREAM_CLOSE, "unauthorized"),
+            Transition(state, IDLE_TIMEOUT, Who.GATEWAY, _ENDED, kinds.STREAM_CLOSE, ""),
             Transition(state, GRANT_SPENT, Who.GATEWAY, state, kinds.WRITE_REVOKED, ""),
             Transition(state, WRITER_LEFT, Who.GATEWAY, state, kinds.WRITE_REVOKED, ""),
             Transition(state, OWNER_LEFT_TRANSFER, Who.GATEWAY, state, kinds.OWNERSHIP_TRANSFERRED, ""),

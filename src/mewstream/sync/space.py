@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mewstream.client import space as client
 from mewstream.client.errors import ConnectionClosed
-from mewstream.client.format import Format
 from mewstream.client.messages import Message
 from mewstream.client.queue import OnSlow
 from mewstream.client.view import Participants
@@ -19,6 +18,7 @@ from mewstream.sync.event_loop import EventLoop, documented_as
 from mewstream.sync.feeds import Events, Subscription
 from mewstream.sync.membership import Membership
 from mewstream.sync.offering import Offering
+from mewstream.sync.opening import StreamOpening
 from mewstream.sync.stream import Stream, Streams
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @documented_as(client.Space)
-class Space(Calling, Offering, Control, Membership):
+class Space(StreamOpening, Calling, Offering, Control, Membership):
     """A space, as :class:`mewstream.client.space.Space`."""
 
     def __init__(self, loop: EventLoop, space: client.Space) -> None:
@@ -71,64 +71,6 @@ class Space(Calling, Offering, Control, Membership):
 
     def __repr__(self) -> str:
         return repr(self._space)
-
-    def open_stream(
-        self,
-        *,
-        description: str | None = None,
-        content_type: str | None = None,
-        direction: str = "upload",
-        target: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        formats: Sequence[Format | Mapping[str, Any]] | None = None,
-        auto_grant: Sequence[str] | None = None,
-        validate: bool = False,
-        enforce_formats: bool = False,
-        **fields: Any,
-    ) -> Stream:
-        opening = self._space.open_stream(
-            description=description,
-            content_type=content_type,
-            direction=direction,
-            target=target,
-            metadata=metadata,
-            formats=formats,
-            auto_grant=auto_grant,
-            validate=validate,
-            enforce_formats=enforce_formats,
-            **fields,
-        )
-        return Stream(self._loop, self._loop.run(opening.make()))
-
-    def announce(
-        self,
-        *,
-        formats: Sequence[Format | Mapping[str, Any]] | None = None,
-        desired_id: str | None = None,
-        intent: str | None = None,
-        description: str | None = None,
-        scope: Sequence[str] | None = None,
-        target: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        auto_grant: Sequence[str] | None = None,
-        validate: bool = False,
-        enforce_formats: bool = False,
-        **fields: Any,
-    ) -> Stream:
-        opening = self._space.announce(
-            formats=formats,
-            desired_id=desired_id,
-            intent=intent,
-            description=description,
-            scope=scope,
-            target=target,
-            metadata=metadata,
-            auto_grant=auto_grant,
-            validate=validate,
-            enforce_formats=enforce_formats,
-            **fields,
-        )
-        return Stream(self._loop, self._loop.run(opening.make()))
 
     def stream(self, name: str, *, timeout: float | None = None) -> Stream:
         return Stream(self._loop, self._loop.run(self._space.stream(name, timeout=timeout)))

@@ -70,6 +70,14 @@ class Stream:
         return self._stream.alias
 
     @property
+    def reused(self) -> bool:
+        return self._stream.reused
+
+    @property
+    def alias_taken_by(self) -> str | None:
+        return self._stream.alias_taken_by
+
+    @property
     def namespace(self) -> str | None:
         return self._stream.namespace
 
@@ -88,6 +96,10 @@ class Stream:
     @property
     def conditions(self) -> dict[str, Any]:
         return self._stream.conditions
+
+    @property
+    def write_requests(self) -> dict[str, str | None]:
+        return self._stream.write_requests
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -119,8 +131,22 @@ class Stream:
         reason: str | None = None,
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
+        replaces: str | None = None,
     ) -> None:
-        self._loop.run(self._stream.grant(participant, reason=reason, expires_at=expires_at, max_frames=max_frames))
+        self._loop.run(
+            self._stream.grant(
+                participant, reason=reason, expires_at=expires_at, max_frames=max_frames, replaces=replaces
+            )
+        )
+
+    def hand_over(self, to: str, *, reason: str | None = None) -> None:
+        self._loop.run(self._stream.hand_over(to, reason=reason))
+
+    def ask(self, *, reason: str | None = None) -> None:
+        self._loop.run(self._stream.ask(reason=reason))
+
+    def deny(self, participant: str, *, reason: str | None = None) -> None:
+        self._loop.run(self._stream.deny(participant, reason=reason))
 
     def revoke(self, participant: str, *, reason: str | None = None) -> None:
         self._loop.run(self._stream.revoke(participant, reason=reason))

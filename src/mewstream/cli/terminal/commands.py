@@ -113,7 +113,7 @@ async def _open(session: Session, description: str) -> None:
 
 
 async def _announce(session: Session, alias: str, description: str | None) -> None:
-    await session.space.announce(desired_id=alias, description=description)
+    await session.space.announce(name=alias, description=description)
 
 
 async def _start(session: Session, stream: str) -> None:
@@ -149,6 +149,21 @@ async def _grant(session: Session, stream: str, who: str, reason: str | None) ->
 
 async def _revoke(session: Session, stream: str, who: str, reason: str | None) -> None:
     await session.stream(stream).revoke(who, reason=reason)
+
+
+async def _hand_over(session: Session, stream: str, who: str, reason: str | None) -> None:
+    try:
+        await session.stream(stream).hand_over(who, reason=reason)
+    except ValueError as ambiguous:
+        raise InvalidInput(f"{ambiguous}; or /revoke the others first") from None
+
+
+async def _ask(session: Session, stream: str, reason: str | None) -> None:
+    await session.stream(stream).ask(reason=reason)
+
+
+async def _deny(session: Session, stream: str, who: str, reason: str | None) -> None:
+    await session.stream(stream).deny(who, reason=reason)
 
 
 async def _transfer(session: Session, stream: str, who: str, reason: str | None) -> None:
@@ -248,6 +263,11 @@ def _of_people(session: Session, before: list[str]) -> Iterable[str]:
     return session.people()
 
 
+def _of_asking(session: Session, before: list[str]) -> Iterable[str]:
+    stream = session.space.streams.get(before[0])
+    return stream.write_requests if stream is not None else ()
+
+
 def _of_tools(session: Session, before: list[str]) -> Iterable[str]:
     return session.tools.get(before[0], ())
 
@@ -262,6 +282,7 @@ def _of_commands(session: Session, before: list[str]) -> Iterable[str]:
 
 _STREAM = Argument("STREAM", _of_streams)
 _WHO = Argument("WHO", _of_people)
+_ASKING = Argument("WHO", _of_asking)
 _REASON = Argument("REASON", optional=True, is_rest=True)
 _NUMBER = Argument("N", _of_proposals)
 
@@ -289,6 +310,9 @@ _TABLE = (
     Command("unwatch", (Argument("STREAM", _of_watched),), "Stop showing them.", _unwatch),
     Command("grant", (_STREAM, _WHO, _REASON), "Let somebody write to a stream of yours.", _grant),
     Command("revoke", (_STREAM, _WHO, _REASON), "Revoke that right.", _revoke),
+    Command("hand-over", (_STREAM, _WHO, _REASON), "Let somebody write in the place of who does now.", _hand_over),
+    Command("ask", (_STREAM, _REASON), "Ask for the right to write.", _ask),
+    Command("deny", (_STREAM, _ASKING, _REASON), "Say no to somebody who asks for it.", _deny),
     Command("transfer", (_STREAM, _WHO, _REASON), "Make somebody else the owner of a stream of yours.", _transfer),
     Command("complete", (_STREAM,), "End a stream normally.", _complete),
     Command("close", (_STREAM, _REASON), "Close a stream.", _close),

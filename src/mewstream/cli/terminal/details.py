@@ -47,6 +47,7 @@ def detail_lines(stream: Stream) -> list[Line]:
         "owner": stream.owner if stream.owner_connected else f"{stream.owner} (not connected)",
         "writers": listed(writers),
         "readers": "everyone" if readers is None else listed(readers),
+        "asking": ", ".join(f"{who} ({reason})" if reason else who for who, reason in stream.write_requests.items()),
         "created": stream.created,
         "formats": ", ".join(each.id for each in stream.formats) or None,
     }

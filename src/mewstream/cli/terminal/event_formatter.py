@@ -159,6 +159,14 @@ class EventFormatter:
                 ]
             case events.WriteRevoked(stream=id, participant=who, by=by, reason=reason):
                 return [self.who(who), ("warn", " may not write to "), ("stream", id), *self._by(by), *_because(reason)]
+            case events.WriteRequested(stream=id, participant=who, reason=reason):
+                asks = [self.who(who), ("ask", " asks to write to "), ("stream", id), *_because(reason)]
+                return [*asks, ("dim", f"  (/grant {id} {who}, /hand-over {id} {who} or /deny {id} {who})")]
+            case events.WriteDenied(stream=id, participant=who, by=by, reason=reason):
+                return [
+                    *(self.who(who), ("warn", " does not get to write to "), ("stream", id)),
+                    *(*self._by(by), *_because(reason)),
+                ]
             case events.ReadGranted(stream=id, participant=who, by=by, reason=reason):
                 return [self.who(who), ("good", " may read "), ("stream", id), *self._by(by), *_because(reason)]
             case events.ReadRevoked(stream=id, participant=who, by=by, reason=reason):

@@ -443,3 +443,32 @@ async def test_a_hundred_thousand_frames_take_no_long_turn(tmp_path: Path) -> No
                 numbers = [number for _, number in frames_in(bob.got[place + 1 :])]
                 assert numbers == list(range(100_000))
                 assert longest < 0.01, f"a turn took {longest * 1000:.1f} ms of CPU"
+
+
+async def test_polling_obeys_the_policy(gateway: GatewayProcess) -> None:
+    async with joined(gateway, "ann", "bob", **POSITIONS) as [ann, bob]:
+        seq = ann.welcome["payload"]["seq"]
+        silent = await ann.open_stream(history="none")
+        usual = await ann.open_stream(target=["ann", "bob"])
+        everything = await ann.open_stream(target=["ann", "bob"], history="all")
+
+        async def polled() -> list[tuple[str, str]]:
+            status, body = await gateway.http("GET", f"/participants/bob/messages?since={seq}", "bob")
+            assert status == 200
+            return [(each["stream_id"], each["data"]) for each in body["messages"] if each["kind"] == "frame"]
+
+        for stream in (silent, usual, everything):
+            await write(ann, stream, "1")
+        assert await polled() == [(usual, "1"), (everything, "1")]
+        for stream in (usual, everything):
+            await ann.send("stream/revoke-read", {"stream_id": stream, "participant_id": "bob"})
+            await write(ann, stream, "2")
+        assert await polled() == []
+        for stream in (usual, everything):
+            await ann.send("stream/grant-read", {"stream_id": stream, "participant_id": "bob"})
+            await ann.receive("stream/read-granted")
+        assert await polled() == [(usual, "1"), (everything, "1"), (everything, "2")]
+        for stream in (silent, usual):
+            await ann.send("stream/close", {"stream_id": stream})
+            await ann.receive("stream/close")
+        assert await polled() == [(usual, "1"), (everything, "1"), (everything, "2")], "the policy outlives the stream"

@@ -29,6 +29,7 @@ from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import frames
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable
 from mewstream.protocol.frames import Form
+from mewstream.protocol.history_rules import is_reader
 from mewstream.protocol.position import Position
 from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
 from mewstream.protocol.render import render, visible_to, with_seq
@@ -87,6 +88,26 @@ class Viewer:
             self._readers = record.readers
             self._is_reader = visible_to(record, self.participant)
         return self._is_reader
+
+
+class PollingViewer(Viewer):
+    """Filters records for a participant that polls, which sees of a stream what its policy lets readers read."""
+
+    def __init__(self, participant: str, state: SpaceState) -> None:
+        super().__init__(participant)
+        self._state = state
+
+    def sees(self, record: Record) -> bool:
+        if isinstance(record, Frame):
+            stream = self._state.streams.get(record.stream_id)
+            if stream is None:
+                if self._state.is_history_hidden(record.stream_id):
+                    return False
+            elif stream.policy.history == "none" or not is_reader(stream, self.participant):
+                return False
+            elif stream.policy.history == "all":
+                return True
+        return super().sees(record)
 
 
 class Epochs:
@@ -240,7 +261,7 @@ class Replay:
         begin = max(after, state.first_joins.get(participant, state.seq))
         most = _RECORDS_PER_MESSAGE * limit
         entries = self._entries_above(begin, most, from_memory, is_from_start=after == 0)
-        viewer, epochs = Viewer(participant), Epochs(state)
+        viewer, epochs = PollingViewer(participant, state), Epochs(state)
         try:
             return await self._threads.polling.run(
                 (self._space, participant), lambda: self._page(entries, begin, limit, viewer, epochs)

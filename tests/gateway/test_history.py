@@ -446,7 +446,7 @@ async def test_a_hundred_thousand_frames_take_no_long_turn(tmp_path: Path) -> No
 
 
 async def test_polling_obeys_the_policy(gateway: GatewayProcess) -> None:
-    async with joined(gateway, "ann", "bob", **POSITIONS) as [ann, bob]:
+    async with joined(gateway, "ann", "bob", **POSITIONS) as [ann, _]:
         seq = ann.welcome["payload"]["seq"]
         silent = await ann.open_stream(history="none")
         usual = await ann.open_stream(target=["ann", "bob"])

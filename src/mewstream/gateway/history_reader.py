@@ -168,6 +168,7 @@ class HistoryReader:
             rest = space.history.newest(live, cursor, encode)
             if rest is not None:
                 self._splice(rest)
+                self._space.tell_history_complete(self._member, view.stream_id, question.envelope.id)
                 return
             lag = space.state.seq - cursor
             if lag > max(SLOW_RECORDS, 2 * behind):

@@ -368,6 +368,20 @@ class Space:
             member.read_history(envelope, stream.id)
         return decision
 
+    def tell_history_complete(self, member: Member, stream_id: str, request_id: str | None) -> None:
+        """Tell a reader that it has got everything up to now, and that what follows is live."""
+        state = self.state
+        notice = {"notice": "history_complete", "stream_id": stream_id, "seq": state.seq}
+        body = gateway_envelope(
+            kinds.NOTICE,
+            notice,
+            id=f"{gateway_message_id(state.epoch, state.seq)}-history-{next(self._answers)}",
+            ts=state.ts,
+            to=[member.participant],
+            correlation_id=request_id,
+        )
+        self.broadcast.send_unrecorded(member, body, state.seq)
+
     def _answer_question(self, sender: str, envelope: Envelope) -> None:
         """Send the answer to its sender alone. It describes the state at the current seq, so it keeps its place among
         the other messages."""

@@ -28,6 +28,7 @@ from mewstream.protocol import commands
 from mewstream.protocol.decide import decide
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import apply, fold
+from mewstream.protocol.interest import Interest
 from mewstream.protocol.records import (
     CapabilitiesGranted,
     CapabilitiesRevoked,
@@ -51,8 +52,10 @@ from mewstream.protocol.records import (
     StreamPolicy,
     StreamReused,
     StreamStarted,
+    Subscribed,
     Suspended,
     Unpaused,
+    Unsubscribed,
     WriteGranted,
     WriteRevoked,
 )
@@ -117,6 +120,21 @@ def every_record() -> list[Record]:
         (Unpaused, {"participant": "b", "by": "ann"}),
         (Unpaused, {"participant": "b", "by": "system:gateway", "request_id": "r"}),
         (ShutDown, {"participant": "b", "by": "ann"}),
+        (
+            Subscribed,
+            {"participant": "b", "interest": Interest({"a": 0.0}, {}, {"*/b": 0.0}), "streams": [], "total": 0},
+        ),
+        (
+            Unsubscribed,
+            {
+                "participant": "b",
+                "interest": Interest({}, {"f": 0.0}),
+                "streams": ["stream-1"],
+                "total": 1,
+                "digest": 7,
+                "request_id": "r",
+            },
+        ),
         (
             StreamOpened,
             {

@@ -123,6 +123,7 @@ def every_kind_of_record() -> Scene:
     schema = {"id": "pose", "format": "json", "schema": {"type": "object"}}
     request = {"description": "#1", "target": ["ann", "ben"], "auto_grant": ["ben", "cat"], "desired_id": "pose"}
     scene.send("ann", kinds.STREAM_REQUEST, {**request, "big": 2**80, "small": 1e-300, "nested": {"owner": [None]}})
+    scene.send("ann", kinds.STREAM_REQUEST, {"desired_id": "pose", "if_exists": "reuse"})
     scene.send("ann", kinds.STREAM_ANNOUNCE, {"intent": "later", "formats": [schema]})
     scene.send("ann", kinds.STREAM_START, {"stream_id": "stream-2"})
     on_first = {"stream_id": "pose", "participant_id": "mia"}

@@ -77,6 +77,8 @@ def _names(ids: Any, *, none: str = "") -> str:
 @click.option(
     "--replaces", metavar="WRITER", help="Who loses the right at the same moment, so that nobody writes beside."
 )
+@click.option("--delegate", metavar="DEPTH", type=click.IntRange(1), help="The right may be passed on, so often.")
+@click.option("--max-writers", type=click.IntRange(1), help="With --delegate: the number of writers below, in all.")
 @click.option("--read", is_flag=True, help="Grant the right to read instead, for a stream with a set of readers.")
 @json_option
 @participant_options
@@ -89,6 +91,8 @@ def grant(
     expires_in: float | None,
     max_frames: int | None,
     replaces: str | None,
+    delegate: int | None,
+    max_writers: int | None,
     read: bool,
     as_json: bool,
 ) -> None:
@@ -99,6 +103,7 @@ def grant(
       mewstream grant --as server stream-1 player1 --reason 'took the wheel'
       mewstream grant --as server movement player1 --expires-in 5m --max-frames 1000
       mewstream grant --as server movement ai --replaces player1
+      mewstream grant --as server movement captain --delegate 1 --max-writers 4
       mewstream grant --as server stream-1 viewer --read
     """
     conditions: dict[str, Any] = {}
@@ -106,8 +111,11 @@ def grant(
         conditions["expires_at"] = rfc3339(time.time_ns() // 1000 + int(expires_in * SECOND))
     if max_frames is not None:
         conditions["max_frames"] = max_frames
-    if read and (conditions or replaces):
-        raise click.UsageError("--expires-in, --max-frames and --replaces are for the right to write, not for --read")
+    if read and (conditions or replaces or delegate):
+        given = "--expires-in, --max-frames, --replaces and --delegate"
+        raise click.UsageError(f"{given} are for the right to write, not for --read")
+    if max_writers is not None and delegate is None:
+        raise click.UsageError("--max-writers bounds what a delegate grants: give --delegate too")
     kind = kinds.GRANT_READ if read else kinds.GRANT_WRITE
     _change(
         identity,
@@ -118,6 +126,7 @@ def grant(
         reason=reason,
         conditions=conditions or None,
         replaces=replaces,
+        delegate=None if delegate is None else {"depth": delegate, "max_writers": max_writers},
     )
 
 

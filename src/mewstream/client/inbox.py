@@ -13,6 +13,7 @@ from mewstream.client.confirmations import SMALL_BYTES
 from mewstream.client.confirmed import Confirmed
 from mewstream.client.errors import AnswerLost, ConnectionClosed
 from mewstream.client.history import Histories
+from mewstream.client.interest import Interest
 from mewstream.client.mcp import PROGRESS
 from mewstream.client.messages import Message
 from mewstream.client.notifications import Notifications
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 #: How many requests are remembered for streams that nobody waits for any longer; the oldest are forgotten.
 _MAX_ABANDONED = 100
+_SUBSCRIPTIONS = frozenset({kinds.STREAM_SUBSCRIBED, kinds.STREAM_UNSUBSCRIBED})
 _PAGES = frozenset({kinds.STREAM_LISTED, kinds.PARTICIPANT_LISTED})
 
 
@@ -51,6 +53,8 @@ class Inbox:
         self.pages = Pages(view, self.post)
         self.routes = Routes()
         self.histories = Histories(self.routes, self.post)
+        self.interest = Interest(self.routes.wanted, self.post)
+        self.routes.on_change = self.interest.update
         self._server = server
         self._controlled = controlled
         self._acknowledgements = acknowledgements
@@ -89,6 +93,8 @@ class Inbox:
             self.calls.received(message)
         elif message.correlation_id and self.histories.received(message):
             pass
+        elif message.kind in _SUBSCRIPTIONS and message.is_from_gateway:
+            pass  # nobody waits for it: what we want is told with every connection
         elif message.kind in _PAGES and message.is_from_gateway:
             self._page(message)
         elif message.kind == kinds.WELCOME and message.is_from_gateway:
@@ -145,6 +151,7 @@ class Inbox:
         found = self.view.welcome(welcome, is_replay_due=is_replay_due)
         for stream in self.view.streams.values():
             self.routes.stream_opened(stream.id, stream.alias)
+        self.interest.welcomed(welcome)
         self.pages.welcomed(welcome, has_events=resumed is not None and not is_replay_due)
         if resumed is None:
             self._epoch = self.link.epoch

@@ -50,6 +50,12 @@ class Routes:
         self.run_prefix = _NO_PREFIX
         """Frames of one stream come in long runs: those that begin with this are for ``run_queues``."""
         self.run_queues: tuple[FrameQueue, ...] = ()
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when other streams may be wanted than before."""
+
+    def wanted(self) -> set[str] | None:
+        """Return the names of the streams whose frames somebody takes, or None if it is every stream."""
+        return None if self._every_stream else {name.decode() for name in (*self._streams, *self._readings)}
 
     # -- subscriptions --------------------------------------------------------------------------------
 
@@ -63,6 +69,7 @@ class Routes:
             _add(self._streams, stream.encode(), queue)
             if not is_known:
                 _add(self._unresolved, stream, queue)
+        self.on_change()
         return lambda: self._remove(queue)
 
     def _remove(self, queue: FrameQueue) -> None:
@@ -71,14 +78,17 @@ class Routes:
         _remove(self._streams, queue)
         _remove(self._unresolved, queue)
         queue.end()
+        self.on_change()
 
     def add_reading(self, reading: Reading) -> None:
         self.end_run()
         _add(self._readings, reading.stream.encode(), reading)
+        self.on_change()
 
     def remove_reading(self, reading: Reading) -> None:
         self.end_run()
         _remove(self._readings, reading)
+        self.on_change()
 
     def readings(self) -> list[Reading]:
         return [reading for readings in self._readings.values() for reading in readings]
@@ -118,17 +128,21 @@ class Routes:
             self._streams.pop(alias.encode(), None)
             for queue in queues:
                 _add(self._streams, id.encode(), queue)
+            self.on_change()
 
     def stream_ended(self, id: str) -> None:
         """End the subscriptions of a stream, though not those of every stream."""
         self.end_run()
-        for queue in self._streams.pop(id.encode(), ()):
+        ended = self._streams.pop(id.encode(), ())
+        for queue in ended:
             queue.end()
         for reading in self._readings.get(id.encode(), ()):
             reading.has_ended = True
             if reading.is_live:
                 self.remove_reading(reading)
                 reading.queue.end()
+        if ended:
+            self.on_change()
 
     def end(self, error: ConnectionClosed | None) -> None:
         """End every subscription; with an error, that is what their readers get behind the last entry."""

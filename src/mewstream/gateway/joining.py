@@ -14,7 +14,7 @@ from mewstream.protocol.identifiers import invalid_characters
 from mewstream.protocol.position import Position
 
 #: What a client may ask for by ``extensions``; unknown names are ignored, so that clients may be newer.
-KNOWN_EXTENSIONS = frozenset({"positions", "times"})
+KNOWN_EXTENSIONS = frozenset({"interest", "positions", "times"})
 
 EXPECTED = (
     'expected {"type":"join","participantId":...,"space":...,"token":...} '
@@ -41,6 +41,8 @@ class JoinRequest(msgspec.Struct, frozen=True):
     extensions: frozenset[str] = frozenset()
     knows_extensions: bool = False
     resume: Position | None = None
+    interest: dict[str, Any] | None = None
+    """What it subscribes to, as it wrote that: the limits of the space judge it. Only with the extension."""
 
     @property
     def form(self) -> Form:
@@ -75,6 +77,12 @@ def parse_join(message: bytes) -> JoinRequest | None:
         not isinstance(extensions, list) or not all(isinstance(each, str) for each in extensions)
     ):
         raise ValidationFailed(f"extensions in a join must be a list of strings: {EXPECTED}")
+    known = KNOWN_EXTENSIONS.intersection(extensions or ())
+    interest = fields.get("interest") if "interest" in known else None
+    if interest is not None and not isinstance(interest, dict):
+        raise ValidationFailed(
+            "interest in a join must be an object with streams, formats or namespaces", field="interest"
+        )
     participant = _text(fields, "participantId", "participant_id", "participant")
     if participant is not None and (flaw := invalid_characters(participant)):
         raise ValidationFailed(f"the participant id in a join {flaw}", field="participantId")
@@ -82,9 +90,10 @@ def parse_join(message: bytes) -> JoinRequest | None:
         participant=participant,
         space=_text(fields, "space"),
         token=_text(fields, "token"),
-        extensions=KNOWN_EXTENSIONS.intersection(extensions or ()),
+        extensions=known,
         knows_extensions=extensions is not None,
         resume=_resume(fields.get("resume")),
+        interest=interest,
     )
 
 

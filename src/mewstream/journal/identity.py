@@ -19,6 +19,9 @@ IDENTITY_FILE = "journal.json"
 READERS_BY_REFERENCE = "readers-by-reference"
 """A frame names the record that made its reader set (``readers_seq``), and does not repeat the set."""
 
+INTEREST = "interest"
+"""Participants choose what they get: ``subscribed``, ``unsubscribed``, and the ``interest`` of ``joined``."""
+
 NAMES = "names"
 """The answer to ``if_exists: reuse`` is a record (``stream-reused``), and streams may have an ``idle_timeout``."""
 
@@ -29,10 +32,21 @@ ADMISSIONS = "admissions"
 """There may be records of who may be in a space for how long: by signed tokens (``admitted``, ``admission-ended``), by
 invitations that end (``uninvited``), and of bans (``banned``, ``unbanned``)."""
 
+DELEGATION = "delegation"
+"""A right may be granted by a delegate (``parent``), and ends with the right of that."""
+
 WRITE_REQUESTS = "write-requests"
 """Participants ask for the right to write (``write-requested``, ``write-denied``), and a grant may replace a writer."""
 
-FEATURES = (ADMISSIONS, HISTORY_READS, NAMES, READERS_BY_REFERENCE, WRITE_REQUESTS)
+FEATURES = (
+    ADMISSIONS,
+    DELEGATION,
+    HISTORY_READS,
+    INTEREST,
+    NAMES,
+    READERS_BY_REFERENCE,
+    WRITE_REQUESTS,
+)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

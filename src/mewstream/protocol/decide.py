@@ -31,6 +31,8 @@ from mewstream.protocol.frame_rules import check_large_data, decide_data, decide
 from mewstream.protocol.giving import pattern_list, patterns_of, require_held
 from mewstream.protocol.history_rules import check_read, read_history
 from mewstream.protocol.identifiers import GATEWAY_IDS, describe, required_id
+from mewstream.protocol.interest import EXTENSION
+from mewstream.protocol.interest_rules import INTEREST_RULES, interest_on_join
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.proposal_rules import PROPOSAL_RULES
 from mewstream.protocol.records import (
@@ -163,6 +165,9 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         )
         write_refusal(ledger, flaw, sender=id, kind=kinds.JOIN)
         return
+    interest = None
+    if EXTENSION in (command.extensions or ()):
+        interest = interest_on_join(state, id, command.interest, continues=command.continues)
     ledger.write(
         Joined,
         participant=id,
@@ -172,6 +177,7 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         replaced=present is not None and present.connected,
         continues=present is not None and command.continues,
         extensions=command.extensions,
+        interest=interest,
     )
     auto_grants_on_join(ledger, id)
 
@@ -447,7 +453,7 @@ def _accept_for(ledger: Ledger, sender: str, envelope: Envelope) -> tuple[Envelo
 
 
 #: Kinds that take a right on the stream, and not a capability.
-_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys() | WRITE_REQUEST_RULES.keys()) - {
+_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys() | WRITE_REQUEST_RULES.keys() | INTEREST_RULES.keys()) - {
     kinds.STREAM_REQUEST,
     kinds.STREAM_ANNOUNCE,
 }
@@ -464,6 +470,7 @@ _RULES = {
     **PROPOSAL_RULES,
     **STREAM_RULES,
     **RIGHT_RULES,
+    **INTEREST_RULES,
     **WRITE_REQUEST_RULES,
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mewstream.protocol import kinds
+from mewstream.protocol import delegation, interest_state, kinds
 from mewstream.protocol import transitions as table
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
@@ -36,10 +36,12 @@ from mewstream.protocol.records import (
     StreamOpened,
     StreamReused,
     StreamStarted,
+    Subscribed,
     Suspended,
     Unbanned,
     Uninvited,
     Unpaused,
+    Unsubscribed,
     WriteDenied,
     WriteGranted,
     WriteRequested,
@@ -97,8 +99,8 @@ def _frames(state: SpaceState, record: Frame | FrameBlock) -> None:
     if stream.policy.idle_timeout:
         _await_idle(state, stream)
     right = stream.writers[record.sender]
-    if right.frames_left is not None:
-        right.frames_left -= count
+    if right.is_bounded:
+        delegation.spend(stream, record.sender, count)
 
 
 def _frame(state: SpaceState, record: Frame) -> None:
@@ -141,6 +143,16 @@ def _remember(state: SpaceState, sender: str, id: str, answer: Answer) -> None:
         oldest = next(iter(answers))
         del answers[oldest]
         _forget_id(state, sender, oldest)
+
+
+def _subscribed(state: SpaceState, record: Subscribed | Unsubscribed) -> None:
+    if isinstance(record, Subscribed):
+        interest_state.subscribed(state, record)
+    else:
+        interest_state.unsubscribed(state, record)
+    if record.request_id is not None:
+        answer = Answer(record.digest, record.seq, record.ts, [record])
+        _remember(state, record.participant, record.request_id, answer)
 
 
 def _forget_id(state: SpaceState, sender: str, id: str) -> None:
@@ -207,6 +219,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
         present.transport = record.transport
         present.connected = True
     present.extensions = record.extensions
+    interest_state.joined(state, record)
     state.shut_down.pop(record.participant, None)
     state.timers.pop(("rejoin", record.participant, ""), None)
     state.timers.pop(("invitation", record.participant, ""), None)
@@ -217,6 +230,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
 def _left(state: SpaceState, record: Left) -> None:
     present = state.participants.pop(record.participant)
     state.connected -= present.connected
+    state.audiences.leave(record.participant)
     state.descriptions.forget(record.participant)
     state.timers.pop(("rejoin", record.participant, ""), None)
     for stream_id in _asked(state, record.participant):
@@ -234,6 +248,7 @@ def _suspended(state: SpaceState, record: Suspended) -> None:
     present = state.participants[record.participant]
     state.connected -= present.connected
     present.connected = False
+    state.audiences.leave(record.participant)
     state.timers["rejoin", record.participant, ""] = record.until
 
 
@@ -343,6 +358,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         _add_right(state, reader, "reads", stream.id)
     if record.alias is not None:
         state.aliases[record.alias] = stream.id
+    interest_state.stream_opened(state, stream)
     if record.start_by is not None:
         state.timers["start", stream.id, ""] = record.start_by
     _await_idle(state, stream)
@@ -401,6 +417,7 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
         _hide(state, stream)
     if stream.alias is not None:
         state.aliases.pop(stream.alias, None)
+    interest_state.stream_ended(state, stream)
     for opened_by in (stream.request_id, stream.open_id):
         _drop_indexed(state.opened_by, opened_by, stream.id)
     for participant in stream.auto_grant:
@@ -432,8 +449,20 @@ def _hide(state: SpaceState, stream: Stream) -> None:
 def _write_granted(state: SpaceState, record: WriteGranted) -> None:
     stream = state.streams[record.stream_id]
     held = stream.writers.get(record.participant)
-    right = WriteRight(held.since if held else record.seq, record.expires_at, record.max_frames, record.conditions)
+    right = WriteRight(
+        since=held.since if held else record.seq,
+        expires_at=record.expires_at,
+        frames_left=record.max_frames,
+        conditions=record.conditions,
+        by=record.by,
+        parent=record.parent,
+        delegate=record.delegate,
+    )
+    # What a right that is granted again with less depth does not cover any more ends at this very record.
+    for each in delegation.below(stream, record.participant, beyond=record.delegate.depth if record.delegate else 0):
+        _drop_writer(state, stream, each)
     _set_writer(state, stream, record.participant, right)
+    delegation.narrow(stream, record.participant)
     if record.conditions is not None and record.participant in stream.auto_grant:
         # What was granted under conditions must not come back without them.
         _end_standing(state, stream, record.participant)
@@ -442,7 +471,8 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
 
 def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
     stream = state.streams[record.stream_id]
-    _drop_writer(state, stream, record.participant)
+    for each in (*delegation.below(stream, record.participant), record.participant):
+        _drop_writer(state, stream, each)
     # An explicit revoke ends a standing grant; one that time or a lost connection caused does not.
     if record.request_id is not None and record.participant in stream.auto_grant:
         _end_standing(state, stream, record.participant)
@@ -455,6 +485,7 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
     _drop_right(state, record.previous_owner, "owns", stream.id)
     _add_right(state, record.new_owner, "owns", stream.id)
     held = stream.writers.get(record.new_owner)
+    delegation.release(stream, record.new_owner)
     # The right of an owner is never conditional.
     _set_writer(state, stream, record.new_owner, WriteRight(held.since if held else record.seq))
     if record.previous_owner not in record.authorized_writers:
@@ -584,4 +615,6 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     WriteDenied: _write_denied,
     ReadGranted: _readers_changed,
     ReadRevoked: _readers_changed,
+    Subscribed: _subscribed,
+    Unsubscribed: _subscribed,
 }

@@ -13,11 +13,12 @@ from mewstream.protocol import commands, kinds
 from mewstream.protocol.envelope import Envelope
 from mewstream.protocol.errors import InvalidOperation, PeerError, Unauthorized, ValidationFailed
 from mewstream.protocol.identifiers import describe
+from mewstream.protocol.interest_rules import subscribe_to
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.records import HistoryRead
 from mewstream.protocol.refusals import write_refusal
 from mewstream.protocol.state import SpaceState, Stream
-from mewstream.protocol.stream_rules import capability_violation, find_stream
+from mewstream.protocol.stream_rules import capability_violation, find_stream, require_capability
 from mewstream.protocol.times import parse_rfc3339
 
 #: The most frames that ``{"last": n}`` may ask for.
@@ -79,6 +80,11 @@ def require_readable(state: SpaceState, stream: Stream, reader: str) -> None:
 def check_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     """The rule for ``stream/read``. It needs no capability, but a denial of it holds. Nothing is written yet."""
     state, payload = ledger.state, envelope.payload
+    if not state.knows_extensions(sender):
+        # A client of v0.4 does not know this kind from us, and means something else by it.
+        require_capability(ledger, sender, envelope)
+        ledger.accept(sender, envelope)
+        return
     parse_start(payload.get("from"))
     stream = find_stream(state, envelope.kind, payload)
     if state.capabilities(sender).denies(envelope.kind, payload | {"stream_id": stream.id}):
@@ -94,6 +100,8 @@ def read_history(ledger: Ledger, command: commands.ReadHistory) -> None:
         require_readable(state, stream, sender)
         if sender in state.shut_down:
             raise InvalidOperation("you were shut down: nothing is read until you join again", shut_down=True)
+        if command.transport == "websocket":
+            subscribe_to(ledger, sender, stream)
     except PeerError as flaw:
         write_refusal(ledger, flaw, sender=sender, kind=kinds.STREAM_READ, id=command.request_id, remember=False)
         return

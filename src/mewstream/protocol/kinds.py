@@ -49,6 +49,10 @@ STREAM_READ = "stream/read"
 STREAM_HISTORY = "stream/history"
 STREAM_SYNC = "stream/sync"
 STREAM_SYNCED = "stream/synced"
+STREAM_SUBSCRIBE = "stream/subscribe"
+STREAM_SUBSCRIBED = "stream/subscribed"
+STREAM_UNSUBSCRIBE = "stream/unsubscribe"
+STREAM_UNSUBSCRIBED = "stream/unsubscribed"
 STREAM_REQUEST = "stream/request"
 STREAM_OPEN = "stream/open"
 STREAM_CLOSE = "stream/close"
@@ -88,6 +92,8 @@ RESERVED = frozenset(
         STREAM_LISTED,
         STREAM_SYNCED,
         STREAM_HISTORY,
+        STREAM_SUBSCRIBED,
+        STREAM_UNSUBSCRIBED,
         PARTICIPANT_LISTED,
         STREAM_OPEN,
         STREAM_READY,
@@ -111,7 +117,8 @@ ALWAYS_ALLOWED = frozenset({MCP_RESPONSE, CAPABILITY_GRANT_ACK})
 #: What participants are told to do (spec 3.9).
 INSTRUCTIONS = frozenset({PAUSE, RESUME, REQUEST_STATUS, FORGET, COMPACT, CLEAR, RESTART, SHUTDOWN})
 
-#: What a paused participant may still send (spec 3.9.1): answers, acknowledgements, cancellations, status, resume.
+#: What a paused participant may still send (spec 3.9.1): answers, acknowledgements, cancellations, status, resume,
+#: and what it wants to receive.
 WHILE_PAUSED = frozenset(
     {
         MCP_RESPONSE,
@@ -122,6 +129,8 @@ WHILE_PAUSED = frozenset(
         "reasoning/cancel",
         MCP_WITHDRAW,
         STREAM_CLOSE,
+        STREAM_SUBSCRIBE,
+        STREAM_UNSUBSCRIBE,
         STATUS,
         RESUME,
     }

@@ -17,6 +17,9 @@ from typing import Any
 
 import msgspec
 
+from mewstream.protocol.delegation import Delegation
+from mewstream.protocol.interest import Interest
+
 Conditions = dict[str, Any]
 """``{"expires_at": RFC 3339, "max_frames": int}``, each key optional."""
 
@@ -61,6 +64,8 @@ class Joined(Record, tag="joined"):
     """It continues its session, and so do the sequence numbers of its data."""
     extensions: list[str] | None = None
     """What its client asked for beyond v0.4, sorted. None: it sent no extensions, so it knows v0.4 alone."""
+    interest: Interest | None = None
+    """What it is interested in from here on. None: its client does not use interest."""
 
 
 class Left(Record, tag="left"):
@@ -278,10 +283,16 @@ class WriteGranted(Record, tag="write-granted"):
     max_frames: int | None = None
     request_id: str | None = None
     replaces: str | None = None
-    """The writer in whose place it was granted, whose right the record before took away."""
+    """The writer in whose place it was granted, whose right a record before took away."""
+    parent: str | None = None
+    """The delegate that has granted it, and with whose right it ends. None for grants of the owner and of managers."""
+    delegate: Delegation | None = None
+    """The participant may grant the right in turn."""
 
 
 class WriteRevoked(Record, tag="write-revoked"):
+    """It takes away the rights below that of ``participant`` too. A record for each of them follows."""
+
     stream_id: str
     participant: str
     authorized_writers: list[str]
@@ -338,6 +349,32 @@ class ReadRevoked(Record, tag="read-revoked"):
     authorized_readers: list[str]
     by: str
     reason: str | None = None
+    request_id: str | None = None
+
+
+# -- interest -------------------------------------------------------------------------------------
+
+
+class Subscribed(Record, tag="subscribed"):
+    """A participant is interested in more. ``streams`` are the open streams that match and that it may read, or the
+    first of them, ``total`` how many these are. Only it is told."""
+
+    participant: str
+    interest: Interest
+    streams: list[str]
+    total: int
+    digest: int = 0
+    request_id: str | None = None
+
+
+class Unsubscribed(Record, tag="unsubscribed"):
+    """A participant is interested in less. ``streams`` and ``total`` are those that it does not get any more."""
+
+    participant: str
+    interest: Interest
+    streams: list[str]
+    total: int
+    digest: int = 0
     request_id: str | None = None
 
 

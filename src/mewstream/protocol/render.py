@@ -28,8 +28,10 @@ from mewstream.protocol.records import (
     StreamEnded,
     StreamOpened,
     StreamReused,
+    Subscribed,
     Uninvited,
     Unpaused,
+    Unsubscribed,
     WriteDenied,
     WriteGranted,
     WriteRevoked,
@@ -113,7 +115,9 @@ def private_to(record: Record) -> str | None:
     match record:
         case Refused(sender=sender):
             return sender
-        case FramesDropped(participant=participant) | HistoryRead(participant=participant):
+        case FramesDropped(participant=participant) | Subscribed(participant=participant):
+            return participant
+        case Unsubscribed(participant=participant) | HistoryRead(participant=participant):
             return participant
         case StreamReused(owner=owner):
             return owner
@@ -204,6 +208,14 @@ def _history_read(space: str, record: HistoryRead) -> Message | None:
     return Message(kinds.STREAM_HISTORY, payload, [record.participant], record.request_id)
 
 
+def _subscribed(space: str, record: Subscribed | Unsubscribed) -> Message:
+    kind = kinds.STREAM_SUBSCRIBED if isinstance(record, Subscribed) else kinds.STREAM_UNSUBSCRIBED
+    payload: dict[str, Any] = {"streams": record.streams}
+    if record.total > len(record.streams):
+        payload["streams_total"] = record.total
+    return Message(kind, payload, [record.participant], record.request_id)
+
+
 def _stream_opened(space: str, record: StreamOpened) -> Message:
     described = Stream.opened(record).describe(space, owner_connected=record.owner_connected)
     if record.alias_taken_by is not None:
@@ -267,6 +279,10 @@ def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted
         payload["conditions"] = record.conditions
     if isinstance(record, WriteGranted) and record.replaces is not None:
         payload["replaces"] = record.replaces
+    if isinstance(record, WriteGranted) and record.parent is not None:
+        payload["parent"] = record.parent
+    if isinstance(record, WriteGranted) and record.delegate is not None:
+        payload["delegate"] = record.delegate
     if isinstance(record, WriteRevoked) and record.replaced_by is not None:
         payload["replaced_by"] = record.replaced_by
     return Message(EMITS[_RIGHT_EVENTS[type(record)]], payload, correlation_id=record.request_id)
@@ -296,6 +312,8 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     StreamReused: _stream_reused,
     StreamEnded: _stream_ended,
     OwnershipTransferred: _ownership_transferred,
+    Subscribed: _subscribed,
+    Unsubscribed: _subscribed,
     WriteDenied: _write_denied,
     **dict.fromkeys(_RIGHT_EVENTS, _right_changed),
 }

@@ -14,13 +14,23 @@ import msgspec
 
 from mewstream.protocol import kinds
 from mewstream.protocol.capabilities import EMPTY, Capabilities
+from mewstream.protocol.delegation import Delegation
 from mewstream.protocol.descriptions import Descriptions
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import ValidationFailed
 from mewstream.protocol.identifiers import stream_names
+from mewstream.protocol.interest import EXTENSION, Audiences, InterestLog, Names
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
-from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy, StreamReused
+from mewstream.protocol.records import (
+    Record,
+    Refused,
+    StreamOpened,
+    StreamPolicy,
+    StreamReused,
+    Subscribed,
+    Unsubscribed,
+)
 from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
@@ -67,6 +77,16 @@ class WriteRight(msgspec.Struct):
     expires_at: int | None = None
     frames_left: int | None = None
     conditions: dict[str, Any] | None = None
+    by: str | None = None
+    """Who has granted it last; None if it came with the opening or a transfer."""
+    parent: str | None = None
+    """The delegate that has granted it, and with whose right it ends. None: the owner or a manager has."""
+    delegate: Delegation | None = None
+    is_bounded: bool = False
+    """Whether a frame has to be judged by conditions, its own or those of a right above it."""
+
+    def __post_init__(self) -> None:
+        self.is_bounded = self.conditions is not None or self.parent is not None
 
 
 class WriteRequest(msgspec.Struct):
@@ -172,6 +192,7 @@ class Stream(msgspec.Struct):
             ("authorized_readers", None if self.readers is None else list(self.readers)),
             ("formats", self.formats or None),
             ("conditions", conditions or None),
+            ("delegations", self._described_delegations() or None),
             # These are told once, in the answer to a request.
             ("reused", None),
             ("alias_taken_by", None),
@@ -182,6 +203,17 @@ class Stream(msgspec.Struct):
             else:
                 described[key] = value
         return described
+
+    def _described_delegations(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "participant_id": writer,
+                "by": right.parent or right.by,
+                "depth": 0 if right.delegate is None else right.delegate.depth,
+            }
+            for writer, right in self.writers.items()
+            if right.parent is not None or right.delegate is not None
+        ]
 
     def _described_requests(self) -> list[dict[str, Any]]:
         return [
@@ -210,7 +242,8 @@ class Answer(msgspec.Struct):
     @property
     def is_private(self) -> bool:
         """The envelope reached nobody: others may use its id."""
-        return any(isinstance(record, Refused | StreamReused) for record in self.records)
+        private = Refused | StreamReused | Subscribed | Unsubscribed
+        return any(isinstance(record, private) for record in self.records)
 
 
 @dataclass(slots=True)
@@ -262,6 +295,14 @@ class SpaceState:
     used_ids: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Envelope id -> who used it, of all that were accepted and are remembered: the same as in ``answers``."""
     proposals: Proposals = field(default_factory=Proposals)
+    interests: dict[str, InterestLog] = field(default_factory=dict)
+    """What those participants have subscribed to, now and before, whose clients have ever used interest."""
+    ended: dict[str, tuple[int, Names]] = field(default_factory=dict)
+    """Streams that have ended, with the seq of their end: by their names it is known who wanted their frames."""
+    ended_before: int = 0
+    """The end of the last stream that is forgotten there."""
+    audiences: Audiences = field(default_factory=Audiences, compare=False, repr=False)
+    """The connected participants that use interest, by stream."""
     compiled: dict[str, Capabilities] = field(default_factory=dict, compare=False, repr=False)
     descriptions: Descriptions = field(default_factory=Descriptions, compare=False, repr=False)
 
@@ -324,6 +365,11 @@ class SpaceState:
         present = self.participants.get(participant)
         return present is not None and present.extensions is not None
 
+    def uses_interest(self, participant: str) -> bool:
+        """Whether its client gets frames of nothing but what it has subscribed to."""
+        present = self.participants.get(participant)
+        return present is not None and EXTENSION in (present.extensions or ())
+
     def is_paused(self, participant: str, now: int) -> bool:
         pause = self.paused.get(participant)
         return pause is not None and (pause.until is None or now < pause.until)
@@ -331,11 +377,6 @@ class SpaceState:
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)
         return present is not None and present.connected
-
-    def knows_v04_alone(self, participant: str) -> bool:
-        """Whether its client sent no extensions, so that a field of ours that it uses otherwise is metadata to it."""
-        present = self.participants.get(participant)
-        return present is None or present.extensions is None
 
     # -- streams ------------------------------------------------------------------------------
 
@@ -352,15 +393,23 @@ class SpaceState:
         return number < self.hidden_below or number in self.hidden_streams
 
     def recipients(self, stream: Stream) -> list[str]:
-        """The participants that get the frames of a stream now: its readers that are connected."""
-        present = self.participants
-        if stream.readers is None:
-            return [each.id for each in present.values() if each.connected]
-        return [each for each in stream.readers if each in present and present[each].connected]
+        """The participants that get the frames of a stream now: its readers that are connected and interested."""
+        present, choosing = self.participants, self.audiences.choosing
+        listeners = self.audiences.listeners.get(stream.id, {})
+        return [
+            each
+            for each in (present if stream.readers is None else stream.readers)
+            if each in present and present[each].connected and (each not in choosing or each in listeners)
+        ]
 
     def recipient_count(self, stream: Stream) -> int:
-        """``len(recipients(stream))``, at no cost if everyone reads."""
-        return self.connected if stream.readers is None else len(self.recipients(stream))
+        """``len(recipients(stream))``, at no cost if everyone may read."""
+        if stream.readers is not None:
+            return len(self.recipients(stream))
+        audiences = self.audiences
+        if not audiences.choosing:
+            return self.connected
+        return self.connected - len(audiences.choosing) + len(audiences.listeners.get(stream.id, ()))
 
     def describe_stream(self, stream: Stream) -> dict[str, Any]:
         """A stream as ``active_streams`` shows it."""

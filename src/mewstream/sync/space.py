@@ -16,7 +16,7 @@ from mewstream.protocol.position import Position
 from mewstream.sync.calling import Calling
 from mewstream.sync.control import Control
 from mewstream.sync.event_loop import EventLoop, documented_as
-from mewstream.sync.feeds import Events, Subscription
+from mewstream.sync.feeds import Events, Subscription, begun
 from mewstream.sync.membership import Membership
 from mewstream.sync.offering import Offering
 from mewstream.sync.opening import StreamOpening
@@ -89,7 +89,9 @@ class Space(StreamOpening, Calling, Offering, Control, Membership):
         subscribe = self._space.subscribe
         return Subscription(
             self._loop,
-            self._loop.call(lambda: subscribe(name, since=since, last=last, on_slow=on_slow, max_pending=max_pending)),
+            self._loop.run(
+                begun(lambda: subscribe(name, since=since, last=last, on_slow=on_slow, max_pending=max_pending))
+            ),
         )
 
     def events(self, *, max_pending: int = client.MAX_PENDING_EVENTS) -> Events:

@@ -12,7 +12,7 @@ from mewstream.client.history import Since
 from mewstream.client.queue import OnSlow
 from mewstream.client.stream import Stream as AsyncStream
 from mewstream.sync.event_loop import EventLoop, documented_as
-from mewstream.sync.feeds import Subscription
+from mewstream.sync.feeds import Subscription, begun
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -99,6 +99,10 @@ class Stream:
         return self._stream.conditions
 
     @property
+    def delegations(self) -> list[dict[str, Any]]:
+        return self._stream.delegations
+
+    @property
     def write_requests(self) -> dict[str, str | None]:
         return self._stream.write_requests
 
@@ -131,7 +135,7 @@ class Stream:
         subscribe = self._stream.subscribe
         return Subscription(
             self._loop,
-            self._loop.call(lambda: subscribe(since=since, last=last, on_slow=on_slow, max_pending=max_pending)),
+            self._loop.run(begun(lambda: subscribe(since=since, last=last, on_slow=on_slow, max_pending=max_pending))),
         )
 
     def grant(
@@ -142,10 +146,18 @@ class Stream:
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
         replaces: str | None = None,
+        delegate: int | None = None,
+        max_writers: int | None = None,
     ) -> None:
         self._loop.run(
             self._stream.grant(
-                participant, reason=reason, expires_at=expires_at, max_frames=max_frames, replaces=replaces
+                participant,
+                reason=reason,
+                expires_at=expires_at,
+                max_frames=max_frames,
+                replaces=replaces,
+                delegate=delegate,
+                max_writers=max_writers,
             )
         )
 

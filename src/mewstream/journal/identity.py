@@ -38,6 +38,9 @@ DELEGATION = "delegation"
 WRITE_REQUESTS = "write-requests"
 """Participants ask for the right to write (``write-requested``, ``write-denied``), and a grant may replace a writer."""
 
+WELCOME_DIGEST = "welcome-digest"
+"""The record of a join has a digest of what its participant was told."""
+
 FEATURES = (
     ADMISSIONS,
     DELEGATION,
@@ -45,6 +48,7 @@ FEATURES = (
     INTEREST,
     NAMES,
     READERS_BY_REFERENCE,
+    WELCOME_DIGEST,
     WRITE_REQUESTS,
 )
 """All features that this version supports, and that it writes."""

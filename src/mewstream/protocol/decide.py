@@ -177,6 +177,7 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         replaced=present is not None and present.connected,
         continues=present is not None and command.continues,
         extensions=command.extensions,
+        welcome_digest=str(state.welcome_digest if present else state.welcome_digest.with_participant(id)),
         interest=interest,
     )
     auto_grants_on_join(ledger, id)

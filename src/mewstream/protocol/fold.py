@@ -212,6 +212,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
     if present is None:
         id, seq = record.participant, record.seq
         present = state.participants[id] = Participant(id, seq, record.transport, counting_since=seq)
+        state.welcome_digest.add("participant", id)
     else:
         present.session = record.seq
         if not record.continues:
@@ -230,6 +231,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
 def _left(state: SpaceState, record: Left) -> None:
     present = state.participants.pop(record.participant)
     state.connected -= present.connected
+    state.welcome_digest.remove("participant", record.participant)
     state.audiences.leave(record.participant)
     state.descriptions.forget(record.participant)
     state.timers.pop(("rejoin", record.participant, ""), None)
@@ -351,6 +353,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
     state.streams[stream.id] = stream
     state.stream_counter += 1
     index_stream(state, stream)
+    digest_stream(state.welcome_digest.add, stream)
     _add_right(state, stream.owner, "owns", stream.id)
     for writer in stream.writers:
         _add_right(state, writer, "writes", stream.id)
@@ -389,6 +392,17 @@ def index_stream(state: SpaceState, stream: Stream) -> None:
         state.standing.setdefault(participant, {})[stream.id] = None
 
 
+def digest_stream(add_or_remove: Callable[..., None], stream: Stream) -> None:
+    """Tell the digest of the welcome of a whole stream."""
+    add_or_remove("stream", stream.id, stream.owner, stream.status)
+    for writer, right in stream.writers.items():
+        add_or_remove("writer", stream.id, writer, right.conditions)
+    if stream.readers is not None:
+        add_or_remove("readers", stream.id)
+    for reader in stream.readers or ():
+        add_or_remove("reader", stream.id, reader)
+
+
 def _drop_indexed(index: dict[str, dict[str, None]], key: str, stream_id: str) -> None:
     streams = index.get(key)
     if streams is not None:
@@ -404,7 +418,9 @@ def _end_standing(state: SpaceState, stream: Stream, participant: str) -> None:
 
 def _stream_started(state: SpaceState, record: StreamStarted) -> None:
     stream = state.streams[record.stream_id]
+    state.welcome_digest.remove("stream", stream.id, stream.owner, stream.status)
     stream.status = table.BY_EVENT_AND_STATE[kinds.STREAM_START, stream.status].target
+    state.welcome_digest.add("stream", stream.id, stream.owner, stream.status)
     stream.version += 1
     _touched(state, stream, record)
     state.timers.pop(("start", stream.id, ""), None)
@@ -415,6 +431,7 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
     stream.version += 1
     if stream.policy.history == "none":
         _hide(state, stream)
+    digest_stream(state.welcome_digest.remove, stream)
     if stream.alias is not None:
         state.aliases.pop(stream.alias, None)
     interest_state.stream_ended(state, stream)
@@ -481,7 +498,9 @@ def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
 
 def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> None:
     stream = state.streams[record.stream_id]
+    state.welcome_digest.remove("stream", stream.id, stream.owner, stream.status)
     stream.owner = record.new_owner
+    state.welcome_digest.add("stream", stream.id, stream.owner, stream.status)
     _drop_right(state, record.previous_owner, "owns", stream.id)
     _add_right(state, record.new_owner, "owns", stream.id)
     held = stream.writers.get(record.new_owner)
@@ -502,12 +521,20 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
 def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> None:
     stream = state.streams[record.stream_id]
     if record.authorized_readers is not None:
-        for reader in stream.readers or ():
+        before, after = dict.fromkeys(stream.readers or ()), dict.fromkeys(record.authorized_readers)
+        digest = state.welcome_digest
+        if stream.readers is None:
+            digest.add("readers", stream.id)
+        for reader in before:
             _drop_right(state, reader, "reads", stream.id)
+            if reader not in after:
+                digest.remove("reader", stream.id, reader)
         stream.readers = tuple(record.authorized_readers)
         stream.readers_seq = record.seq
-        for reader in stream.readers:
+        for reader in after:
             _add_right(state, reader, "reads", stream.id)
+            if reader not in before:
+                digest.add("reader", stream.id, reader)
     _right_changed(state, stream, record)
 
 
@@ -542,6 +569,10 @@ def _right_changed(
 
 
 def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRight) -> None:
+    held = stream.writers.get(writer)
+    if held is not None:
+        state.welcome_digest.remove("writer", stream.id, writer, held.conditions)
+    state.welcome_digest.add("writer", stream.id, writer, right.conditions)
     stream.writers[writer] = right
     _drop_request(state, stream, writer)
     _add_right(state, writer, "writes", stream.id)
@@ -553,7 +584,9 @@ def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRigh
 
 
 def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
-    if stream.writers.pop(writer, None) is not None:
+    held = stream.writers.pop(writer, None)
+    if held is not None:
+        state.welcome_digest.remove("writer", stream.id, writer, held.conditions)
         state.timers.pop(("expire", stream.id, writer), None)
         _drop_right(state, writer, "writes", stream.id)
 

@@ -64,6 +64,8 @@ class Joined(Record, tag="joined"):
     """It continues its session, and so do the sequence numbers of its data."""
     extensions: list[str] | None = None
     """What its client asked for beyond v0.4, sorted. None: it sent no extensions, so it knows v0.4 alone."""
+    welcome_digest: str | None = None
+    """The digest of what it is told (:mod:`.welcome_digest`). None: an older version has written it."""
     interest: Interest | None = None
     """What it is interested in from here on. None: its client does not use interest."""
 

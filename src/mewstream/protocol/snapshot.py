@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mewstream.protocol.fold import index_stream
+from mewstream.protocol.fold import digest_stream, index_stream
 from mewstream.protocol.interest import InterestLog, Names
 from mewstream.protocol.interest_state import connected
 from mewstream.protocol.policy import Delivery, Limits, Policies
@@ -65,7 +65,7 @@ class _Snapshot(msgspec.Struct):
 #: What is written in another form, and what follows from the rest.
 _OTHERWISE = {
     *("timers", "answers", "used_ids", "proposals", "paused", "opened_by", "standing"),
-    *("limits", "policies", "delivery", "compiled", "descriptions", "audiences"),
+    *("limits", "policies", "delivery", "compiled", "descriptions", "audiences", "welcome_digest"),
 }
 _SHARED = {field.name for field in dataclasses.fields(SpaceState)} - _OTHERWISE
 assert set(_Snapshot.__struct_fields__) >= _SHARED, "a snapshot must hold the whole state"
@@ -101,7 +101,9 @@ def load(data: bytes) -> SpaceState:
     for stream in state.streams.values():
         stream.request = stream.request.copy()  # or it would keep the whole snapshot in memory
         index_stream(state, stream)
+        digest_stream(state.welcome_digest.add, stream)
     for participant in state.participants:
+        state.welcome_digest.add("participant", participant)
         connected(state, participant)
     state.timers = Timers({(what, name, other): due for what, name, other, due in snapshot.timers})
     state.answers = {

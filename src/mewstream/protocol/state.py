@@ -34,6 +34,7 @@ from mewstream.protocol.records import (
 from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
+from mewstream.protocol.welcome_digest import WelcomeDigest
 
 #: How many rights of one participant are shown as capabilities. The writer and reader sets of streams show all.
 MAX_PROJECTIONS = 256
@@ -305,6 +306,8 @@ class SpaceState:
     """The connected participants that use interest, by stream."""
     compiled: dict[str, Capabilities] = field(default_factory=dict, compare=False, repr=False)
     descriptions: Descriptions = field(default_factory=Descriptions, compare=False, repr=False)
+    welcome_digest: WelcomeDigest = field(default_factory=WelcomeDigest)
+    """Of the participants, the streams and the rights, for the record of the next join."""
 
     # -- capabilities -------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ async def test_its_picture_shows_who_writes(console: ConsolePage, gateway: Gatew
         await stream.flush()
         async with asyncio.timeout(TIMEOUT):
             while await bars(console) <= before + 50:
-                await asyncio.sleep(0.05)
+                await console.page.evaluate("new Promise(requestAnimationFrame)")
         await stream.close()
 
 

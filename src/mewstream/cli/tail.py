@@ -174,12 +174,12 @@ async def _tail(
         try:
             async with asyncio.timeout(seconds) as limit:
                 if stream is None:
-                    feeds = space.subscribe(), space.events()
+                    feeds = await space.subscribe(), space.events()
                     complain(f"listening to the space as {printable(space.participant)}")
                     await _everything(*feeds, printer)
                 else:
                     known = "listening to" if stream in space.streams else "waiting for"
-                    frames = space.subscribe(stream, since=since, last=last)
+                    frames = await space.subscribe(stream, since=since, last=last)
                     complain(f"{known} {printable(stream)} as {printable(space.participant)}")
                     await _frames(frames, printer)
         except (TimeoutError, MewError) as end:

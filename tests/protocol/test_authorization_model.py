@@ -857,6 +857,9 @@ class SpaceMachine(RuleBasedStateMachine):
         if isinstance(answered, records.StreamReused):
             assert answered.owner == sender
             return
+        if isinstance(answered, records.Subscribed | records.Unsubscribed):
+            assert answered.participant == sender
+            return
         assert isinstance(answered, records.EnvelopeAccepted | records.Refused | records.Frame)
         assert answered.sender == sender
 

@@ -139,6 +139,7 @@ def every_kind_of_record() -> Scene:
     scene.send("ann", kinds.GRANT_READ, on_first)
     scene.send("ann", kinds.REVOKE_READ, {**on_first, "participant_id": "ben"})
     scene.do(commands.SendFrame("mia", "stream-1", bytes(range(256)), 2))
+    scene.do(commands.ReadHistory("ann", "pose", 1, None, 0, "http"))
     scene.send("ben", kinds.STREAM_DATA, {"stream_id": "pose", "sequence": 4, "content": {"x": 1}})
     scene.send("ben", kinds.STREAM_DATA, {"stream_id": "pose", "sequence": 9, "content": {"x": 2}})
     scene.send("ben", kinds.STREAM_DATA, {"stream_id": "pose", "sequence": 9, "content": {"x": 3}})

@@ -11,7 +11,16 @@ from harness import EPOCH, EVERYTHING, NOON, SPACE, Space
 
 from mewstream.protocol import commands
 from mewstream.protocol.fold import fold
-from mewstream.protocol.records import AnyRecord, Frame, Record, Refused, StreamReused, Subscribed, Unsubscribed
+from mewstream.protocol.records import (
+    AnyRecord,
+    Frame,
+    HistoryRead,
+    Record,
+    Refused,
+    StreamReused,
+    Subscribed,
+    Unsubscribed,
+)
 from mewstream.protocol.render import gateway_envelope, private_to, render, visible_to, with_seq
 from mewstream.protocol.times import rfc3339
 
@@ -64,6 +73,7 @@ def busy() -> Space:
     space.do(commands.Join("carol", "ws", extensions=["interest"]))
     space.send("carol", "stream/subscribe", {"streams": [stream]})
     space.send("carol", "stream/unsubscribe", {"streams": [stream]})
+    space.do(commands.ReadHistory("carol", stream, 1, None, 0, "websocket"))
     space.transfer("alice", stream, "bob")
     space.announce("alice", desired_id="later")
     space.send("alice", "stream/announce", {"desired_id": "later", "if_exists": "reuse"})
@@ -227,7 +237,7 @@ class TestWhoSeesWhat:
         space = busy()
         for record, message in space.messages:
             private = private_to(record)
-            answers = (StreamReused, Subscribed, Unsubscribed)
+            answers = (HistoryRead, StreamReused, Subscribed, Unsubscribed)
             is_private = message["kind"] in ("system/error", "system/notice") or isinstance(record, answers)
             assert (private is not None) is is_private
             if private is not None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -16,8 +17,9 @@ from mewstream.cli.identity import Identity, participant_options
 from mewstream.cli.name_suggestions import suggest_streams
 from mewstream.cli.output import complain, printable, quietly
 from mewstream.cli.runner import connection_reports, run
-from mewstream.cli.values import time_span
+from mewstream.cli.values import moment, time_span
 from mewstream.protocol.errors import MewError
+from mewstream.protocol.times import SECOND
 
 if TYPE_CHECKING:
     from mewstream.client import Events, Frame, Subscription
@@ -26,6 +28,16 @@ if TYPE_CHECKING:
 Form = Literal["text", "json", "raw"]
 #: Lines that are written at once, if they arrive faster than they can be written.
 BATCH = 1000
+
+
+def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> str | int | datetime | None:
+    """The beginning that a user has named, as the SDK takes it."""
+    if value is None or value == "start":
+        return value
+    if value.isdecimal():
+        return int(value)
+    micros = moment(context, parameter, value)
+    return None if micros is None else datetime.fromtimestamp(micros / SECOND, UTC)
 
 
 @click.command()
@@ -42,10 +54,24 @@ BATCH = 1000
 @click.option(
     "--for", "seconds", metavar="TIME", callback=time_span(), help="Stop after this time: 30 (seconds), 15m, 12h."
 )
+@click.option(
+    "--since",
+    metavar="START",
+    callback=_since,
+    help="Begin earlier: with the stream's start (start), a seq, a time (2026-01-31T12:00:00Z), or so long ago (10m).",
+)
+@click.option("--last", metavar="N", type=click.IntRange(1), help="Begin with the last N frames.")
 @participant_options
 @quietly
 def tail(
-    identity: Identity, stream: str | None, form: Form | None, shows_all: bool, count: int | None, seconds: float | None
+    identity: Identity,
+    stream: str | None,
+    form: Form | None,
+    shows_all: bool,
+    count: int | None,
+    seconds: float | None,
+    since: str | int | datetime | None,
+    last: int | None,
 ) -> None:
     """Print the frames of STREAM (an id or an alias) as they arrive; without STREAM, all frames and events.
 
@@ -64,14 +90,19 @@ def tail(
       mewstream tail --as viewer
       mewstream tail --as viewer movement --json | jq -r .data
       mewstream tail --as viewer stream-1 --raw --count 1
+      mewstream tail --as viewer stream-1 --since start
       mewstream tail --as viewer --json --for 10m > what-happened.jsonl
     """
     if form == "raw" and stream is None:
         raise click.UsageError("--raw is for the data of one stream: name it")
     if shows_all and stream is not None:
         raise click.UsageError("--all is for the whole space: a stream has frames only")
+    if stream is None and (since is not None or last is not None):
+        raise click.UsageError("--since and --last are for one stream: name it")
+    if since is not None and last is not None:
+        raise click.UsageError("--since and --last do not go together")
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    run(_tail(identity, stream, Printer(form or "text", count, colours, shows_all), seconds))
+    run(_tail(identity, stream, Printer(form or "text", count, colours, shows_all), seconds, since, last))
 
 
 @dataclass(slots=True)
@@ -131,7 +162,14 @@ class Printer:
             await self._thread.call(write_all, sys.stdout.fileno(), b"".join(lines))
 
 
-async def _tail(identity: Identity, stream: str | None, printer: Printer, seconds: float | None) -> None:
+async def _tail(
+    identity: Identity,
+    stream: str | None,
+    printer: Printer,
+    seconds: float | None,
+    since: str | int | datetime | None,
+    last: int | None,
+) -> None:
     async with identity.connect() as space, connection_reports(space):
         try:
             async with asyncio.timeout(seconds) as limit:
@@ -141,7 +179,7 @@ async def _tail(identity: Identity, stream: str | None, printer: Printer, second
                     await _everything(*feeds, printer)
                 else:
                     known = "listening to" if stream in space.streams else "waiting for"
-                    frames = await space.subscribe(stream)
+                    frames = await space.subscribe(stream, since=since, last=last)
                     complain(f"{known} {printable(stream)} as {printable(space.participant)}")
                     await _frames(frames, printer)
         except (TimeoutError, MewError) as end:

@@ -12,6 +12,7 @@ from mewstream.client.calls import Calls
 from mewstream.client.confirmations import SMALL_BYTES
 from mewstream.client.confirmed import Confirmed
 from mewstream.client.errors import AnswerLost, ConnectionClosed
+from mewstream.client.history import Histories
 from mewstream.client.interest import Interest
 from mewstream.client.mcp import PROGRESS
 from mewstream.client.messages import Message
@@ -51,6 +52,7 @@ class Inbox:
         self.notifications = Notifications(self.calls.next_id, self._post_if_room)
         self.pages = Pages(view, self.post)
         self.routes = Routes()
+        self.histories = Histories(self.routes, self.post)
         self.interest = Interest(self.routes.wanted, self.post)
         self.routes.on_change = self.interest.update
         self._server = server
@@ -89,6 +91,8 @@ class Inbox:
         if message.kind == kinds.STREAM_DATA:
             self.routes.data(message)
             self.calls.received(message)
+        elif message.correlation_id and self.histories.received(message):
+            pass
         elif message.kind in _SUBSCRIPTIONS and message.is_from_gateway:
             pass  # nobody waits for it: what we want is told with every connection
         elif message.kind in _PAGES and message.is_from_gateway:
@@ -165,6 +169,7 @@ class Inbox:
             self.calls.fail(lambda: AnswerLost("the connection was lost before the gateway answered"))
         for body in self.calls.repeat():
             self.link.post(body)
+        self.histories.reconnected()
 
     def connection_lost(self, code: int) -> None:
         """Fail whatever may have been too large for the gateway: it must not be sent again."""

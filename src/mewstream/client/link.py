@@ -239,6 +239,8 @@ class Link:
                 queue.put(message if is_text else (message,))
             return
         if message.startswith(b"#"):
+            # Frames of a history have lower positions than what came before them, which must not be forgotten.
+            self._last_seq = self._newest_seq
             self._last_frame = message
             routes.frame(message, is_text, self.has_positions)
             return

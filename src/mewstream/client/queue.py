@@ -10,6 +10,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 from mewstream.client.errors import ConnectionClosed
 from mewstream.client.frame import sequence_of
 from mewstream.client.messages import Message
+from mewstream.protocol.errors import MewError
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class BoundedQueue(Generic[T]):
         self._waiter: asyncio.Future[None] | None = None
         self._is_awaited = False
         self._ended = False
-        self._error: ConnectionClosed | None = None
+        self._error: MewError | None = None
         self._hold = hold
         self._release = release
         self._held = False
@@ -122,7 +123,7 @@ class BoundedQueue(Generic[T]):
             self._gap_before += 1 + (entry.gap if isinstance(entry, _AfterGap) else 0)
             self.dropped += 1
 
-    def end(self, error: ConnectionClosed | None = None) -> None:
+    def end(self, error: MewError | None = None) -> None:
         """Accept no more entries. Those in the queue can still be taken; after them, :meth:`wait` raises ``error``."""
         if self._ended:
             return
@@ -138,7 +139,7 @@ class BoundedQueue(Generic[T]):
         while not self.entries:
             if self._ended:
                 if self._error is not None:
-                    raise self._error.again()
+                    raise self._error.again() if isinstance(self._error, ConnectionClosed) else self._error
                 return False
             if self._is_awaited:
                 raise RuntimeError("only one task at a time may iterate: make a subscription for each")

@@ -16,6 +16,7 @@ from mewstream.client.control import Control
 from mewstream.client.controlled import Controlled
 from mewstream.client.errors import ConnectionClosed, RequestTimeout
 from mewstream.client.events import Event
+from mewstream.client.history import Since, start_of
 from mewstream.client.inbox import Inbox
 from mewstream.client.joining import Joiner
 from mewstream.client.link import Link
@@ -132,20 +133,36 @@ class Space(StreamOpening, Calling, Offering, Control, Membership, AbstractAsync
         return self.streams[name]
 
     def subscribe(
-        self, stream: Stream | str | None = None, *, on_slow: OnSlow = "drop-oldest", max_pending: int | None = None
+        self,
+        stream: Stream | str | None = None,
+        *,
+        since: Since | None = None,
+        last: int | None = None,
+        on_slow: OnSlow | None = None,
+        max_pending: int | None = None,
     ) -> Subscription:
         """Receive the frames of a stream (by object, id or alias) from now on, or of all streams.
 
+        With ``since`` the frames of one stream come from there on: from the ``"start"``, from a position, or from a
+        time; with ``last`` the newest ones come first, this many. What follows comes without a gap, also over lost
+        connections. Iterating raises :class:`Unauthorized` if the stream does not show its history to us,
+        :class:`HistoryGone` if it is not kept any more, and :class:`StreamNotFound` if the stream has just ended.
+
         Frames wait in a queue of ``max_pending`` (default: 10000). When that is full because the reader is too slow,
         ``drop-oldest`` drops the oldest frame, and ``pause`` stops reading from the gateway, which delays everything
-        else on this connection too. ``latest`` drops all but the newest frame (for positions in a game) when there
-        are more than ``max_pending`` (default: 1).
+        else on this connection too; that is the default with ``since`` and ``last``. ``latest`` drops all but the
+        newest frame (for positions in a game) when there are more than ``max_pending`` (default: 1).
 
         The gateway sends us the frames of no other stream. ``await`` the subscription to know that it has begun there.
 
         Returns a :class:`Subscription`, which has ended already if the stream or the space has. Raises ValueError
         for an unknown ``on_slow`` or a queue of less than 1.
         """
+        start = start_of(since, last)
+        if start is not None and stream is None:
+            raise TypeError("since and last are for one stream: name it")
+        if on_slow is None:
+            on_slow = "drop-oldest" if start is None else "pause"
         if max_pending is None:
             max_pending = 1 if on_slow == "latest" else MAX_PENDING_FRAMES
         queue = FrameQueue(max_pending, on_slow, hold=self._link.hold, release=self._link.release)
@@ -154,6 +171,8 @@ class Space(StreamOpening, Calling, Offering, Control, Membership, AbstractAsync
             return Subscription(queue, lambda: None, self._begun)
         name = stream.id if isinstance(stream, Stream) else stream
         known = self.streams.get(name) if name is not None else None
+        if start is not None and known is not None:
+            return Subscription(queue, self._inbox.histories.begin(queue, known.id, start), self._begun)
         detach = self._inbox.routes.add(queue, known.id if known is not None else name, is_known=known is not None)
         return Subscription(queue, detach, self._begun)
 

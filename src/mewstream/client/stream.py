@@ -29,6 +29,7 @@ from mewstream.protocol.errors import (
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from mewstream.client.history import Since
     from mewstream.client.queue import OnSlow
     from mewstream.client.space import Space
     from mewstream.protocol.formats import FormatChecker
@@ -347,9 +348,17 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         if refusal is not None:
             raise refusal
 
-    def subscribe(self, *, on_slow: OnSlow = "drop-oldest", max_pending: int | None = None) -> Subscription:
-        """Receive its frames from now on. Returns and raises as :meth:`Space.subscribe` does."""
-        return self._space.subscribe(self, on_slow=on_slow, max_pending=max_pending)
+    def subscribe(
+        self,
+        *,
+        since: Since | None = None,
+        last: int | None = None,
+        on_slow: OnSlow | None = None,
+        max_pending: int | None = None,
+    ) -> Subscription:
+        """Receive its frames from now on, or from earlier on. The options are those of :meth:`Space.subscribe`, which
+        returns and raises the same."""
+        return self._space.subscribe(self, since=since, last=last, on_slow=on_slow, max_pending=max_pending)
 
     # -- rights -----------------------------------------------------------------------------------
 

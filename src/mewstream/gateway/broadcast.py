@@ -65,6 +65,7 @@ class Broadcast:
                 stream.policy.on_slow,
                 b"#%b#" % stream.id.encode(),
                 data_bytes,
+                block.ts,
             )
         )
 

@@ -20,7 +20,7 @@ import msgspec
 
 from mewstream.gateway.wsframes import MAX_HEADER, header
 from mewstream.io.log_lines import event
-from mewstream.protocol.frames import TEXT
+from mewstream.protocol.frames import TEXT, Form, frames_with_times
 
 log = logging.getLogger("mewstream.gateway")
 
@@ -51,8 +51,10 @@ class Parcel(msgspec.Struct, eq=False):
     """What each message begins with: ``#<stream_id>#`` for raw frames, whose bodies are their data."""
     body_bytes: int | None = None
     """The size of all bodies, if the caller knows it."""
-    built: dict[bool, bytes] | None = None
-    """What :meth:`pieces` has built for several messages, by whether it has positions."""
+    ts: int = 0
+    """The time of raw frames, for clients that asked for times."""
+    built: dict[int, bytes] | None = None
+    """What :meth:`pieces` has built for several messages, by their form."""
 
     @property
     def size(self) -> int:
@@ -85,23 +87,31 @@ class Parcel(msgspec.Struct, eq=False):
                 self.sender,
                 self.on_slow,
                 self.head,
+                ts=self.ts,
             )
             for place, body in enumerate(self.bodies)
         ]
 
-    def pieces(self, positions: bool) -> tuple[bytes, bytes]:
-        """What is written to a socket, in two pieces so that a single long message is not copied."""
+    def pieces(self, form: int) -> tuple[bytes, bytes]:
+        """What is written to a socket, in two pieces so that a single long message is not copied. ``form`` is a
+        :class:`~mewstream.protocol.frames.Form`."""
         head, bodies = self.head, self.bodies
-        if positions and self.positioned is not None:
-            head, bodies = b"", self.positioned
+        if form and self.positioned is not None:
+            if form == Form.TIMES and head:
+                assert self.stream is not None
+                assert self.sender is not None
+                bodies = frames_with_times(self.stream, self.seq, self.sender, self.ts, bodies)
+            else:
+                bodies = self.positioned
+            head = b""
         if len(bodies) == 1:
             return b"" if self.opcode == FRAMED else header(self.opcode, len(head) + len(bodies[0])) + head, bodies[0]
         # Connections that are behind ask for it one by one: it is built once for all of them.
         if self.built is None:
             self.built = {}
-        if positions not in self.built:
-            self.built[positions] = _framed(self.opcode, head, bodies)
-        return b"", self.built[positions]
+        if form not in self.built:
+            self.built[form] = _framed(self.opcode, head, bodies)
+        return b"", self.built[form]
 
 
 def _framed(opcode: int, head: bytes, bodies: Sequence[bytes]) -> bytes:
@@ -117,7 +127,8 @@ class Endpoint(Protocol):
     """Somewhere a participant's messages go: a WebSocket, or the output log of an absent one."""
 
     @property
-    def positions(self) -> bool: ...
+    def positions(self) -> int:
+        """The :class:`~mewstream.protocol.frames.Form` of its messages: 0 if it did not ask for positions."""
 
     def push(self, data: bytes, parcels: Sequence[Parcel]) -> None:
         """Take the messages of one turn: as bytes for a socket, and as the parcels that they were made of."""
@@ -127,13 +138,14 @@ class Endpoint(Protocol):
 class Part(NamedTuple):
     """Endpoints that get the same form of messages: the first ``size`` of a list."""
 
-    positions: bool
+    form: int
     shared: list[Endpoint]
     size: int
 
 
 class Audience:
-    """A fixed set of endpoints, in two parts: those that asked for positions and those that did not.
+    """A fixed set of endpoints, in parts: those that did not ask for positions, those that did, and if there are any,
+    those that asked for times too.
 
     An audience that has grown out of another shares its lists. So it costs nothing to have a new one of everyone with
     each join, and the bytes for several of them in a turn are built once for all members that they have in common."""
@@ -141,23 +153,25 @@ class Audience:
     __slots__ = ("parts", "size", "wants_positions")
 
     def __init__(self, endpoints: Iterable[Endpoint] = ()) -> None:
-        plain: list[Endpoint] = []
-        positioned: list[Endpoint] = []
+        forms: list[list[Endpoint]] = [[], [], []]
         for endpoint in endpoints:
-            (positioned if endpoint.positions else plain).append(endpoint)
-        self.wants_positions = bool(positioned)
-        self.size = len(plain) + len(positioned)
-        self.parts = (Part(False, plain, len(plain)), Part(True, positioned, len(positioned)))
+            forms[endpoint.positions].append(endpoint)
+        plain, positioned, timed = map(len, forms)
+        self.wants_positions = bool(positioned or timed)
+        self.size = plain + positioned + timed
+        self.parts: tuple[Part, ...] = tuple(
+            Part(form, shared, len(shared)) for form, shared in enumerate(forms) if shared or form < Form.TIMES
+        )
 
     def grown(self, endpoint: Endpoint) -> Audience:
         """The same audience with one endpoint more."""
         audience = Audience()
-        audience.parts = (
-            self.parts[0] if endpoint.positions else _grown(self.parts[0], endpoint),
-            _grown(self.parts[1], endpoint) if endpoint.positions else self.parts[1],
-        )
+        parts = self.parts
+        if len(parts) <= endpoint.positions:
+            parts = (*parts, Part(endpoint.positions, [], 0))
+        audience.parts = tuple(_grown(part, endpoint) if part.form == endpoint.positions else part for part in parts)
         audience.size = self.size + 1
-        audience.wants_positions = self.wants_positions or endpoint.positions
+        audience.wants_positions = self.wants_positions or bool(endpoint.positions)
         return audience
 
     def __iter__(self) -> Iterator[Endpoint]:
@@ -171,13 +185,13 @@ def _grown(part: Part, endpoint: Endpoint) -> Part:
     # Another audience has grown out of this one already, and has appended to the list.
     shared = part.shared if part.size == len(part.shared) else part.shared[: part.size]
     shared.append(endpoint)
-    return Part(part.positions, shared, part.size + 1)
+    return Part(part.form, shared, part.size + 1)
 
 
 def push_past_outbox(endpoint: Endpoint, body: bytes, seq: int = 0) -> None:
     """Send one control message now, whatever waits in an outbox."""
     parcel = Parcel(Audience((endpoint,)), TEXT, [body], None, seq)
-    endpoint.push(b"".join(parcel.pieces(False)), [parcel])
+    endpoint.push(b"".join(parcel.pieces(Form.PLAIN)), [parcel])
 
 
 Gate = Callable[[Callable[[], None]], None]
@@ -275,25 +289,25 @@ class Outbox:
 
 def _distribute(parcels: list[Parcel], is_mixed: bool) -> None:
     if is_mixed:
-        for positions, members, theirs in _by_members(parcels):
-            _hand_over(positions, members, theirs)
+        for form, members, theirs in _by_members(parcels):
+            _hand_over(form, members, theirs)
     else:
-        for positions, shared, size in parcels[0].audience.parts:
+        for form, shared, size in parcels[0].audience.parts:
             if size:
-                _hand_over(positions, shared[:size], parcels)
+                _hand_over(form, shared[:size], parcels)
 
 
-def _hand_over(positions: bool, members: Sequence[Endpoint], parcels: Sequence[Parcel]) -> None:
-    """``positions`` says which form the members get; they may have asked for another since."""
+def _hand_over(form: int, members: Sequence[Endpoint], parcels: Sequence[Parcel]) -> None:
+    """``form`` says which form the members get; they may have asked for another since."""
     pieces: list[bytes] = []
     for parcel in parcels:
-        pieces += parcel.pieces(positions)
+        pieces += parcel.pieces(form)
     data = b"".join(pieces)
     for member in members:
         member.push(data, parcels)
 
 
-def _by_members(parcels: list[Parcel]) -> list[tuple[bool, list[Endpoint], list[Parcel]]]:
+def _by_members(parcels: list[Parcel]) -> list[tuple[int, list[Endpoint], list[Parcel]]]:
     """Endpoints that get the same messages, and those messages in order.
 
     Each distinct audience of the turn is a bit; endpoints with the same bits share their bytes. If one message is for
@@ -309,18 +323,18 @@ def _by_members(parcels: list[Parcel]) -> list[tuple[bool, list[Endpoint], list[
             for part in parcel.audience.parts:
                 _, sizes = lists.setdefault(id(part.shared), (part, {}))
                 sizes[part.size] = sizes.get(part.size, 0) | bits[key]
-    belongs: dict[tuple[Endpoint, bool], int] = {}
-    for (positions, shared, _), sizes in lists.values():
+    belongs: dict[tuple[Endpoint, int], int] = {}
+    for (form, shared, _), sizes in lists.values():
         common = 0
         # From the longest to the shortest: a member of a short prefix is also in every longer one.
         for size, smaller in itertools.pairwise((*sorted(sizes, reverse=True), 0)):
             common |= sizes[size]
             for member in shared[smaller:size]:
-                belongs[member, positions] = belongs.get((member, positions), 0) | common
-    groups: dict[tuple[int, bool], list[Endpoint]] = {}
-    for (member, positions), signature in belongs.items():
-        groups.setdefault((signature, positions), []).append(member)
+                belongs[member, form] = belongs.get((member, form), 0) | common
+    groups: dict[tuple[int, int], list[Endpoint]] = {}
+    for (member, form), signature in belongs.items():
+        groups.setdefault((signature, form), []).append(member)
     return [
-        (positions, members, [parcel for parcel in parcels if bits[id(parcel.audience)] & signature])
-        for (signature, positions), members in groups.items()
+        (form, members, [parcel for parcel in parcels if bits[id(parcel.audience)] & signature])
+        for (signature, form), members in groups.items()
     ]

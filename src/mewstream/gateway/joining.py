@@ -9,11 +9,12 @@ import msgspec
 from mewstream.protocol import kinds
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.errors import PeerError, ValidationFailed
+from mewstream.protocol.frames import Form
 from mewstream.protocol.identifiers import invalid_characters
 from mewstream.protocol.position import Position
 
 #: What a client may ask for by ``extensions``; unknown names are ignored, so that clients may be newer.
-KNOWN_EXTENSIONS = frozenset({"interest", "positions"})
+KNOWN_EXTENSIONS = frozenset({"interest", "positions", "times"})
 
 EXPECTED = (
     'expected {"type":"join","participantId":...,"space":...,"token":...} '
@@ -42,6 +43,13 @@ class JoinRequest(msgspec.Struct, frozen=True):
     resume: Position | None = None
     interest: dict[str, Any] | None = None
     """What it subscribes to, as it wrote that: the limits of the space judge it. Only with the extension."""
+
+    @property
+    def form(self) -> Form:
+        """The form of messages that the client asked for. Times come with positions."""
+        if "times" in self.extensions:
+            return Form.TIMES
+        return Form.POSITIONS if "positions" in self.extensions else Form.PLAIN
 
     def __repr__(self) -> str:
         return f"JoinRequest(participant={self.participant!r}, space={self.space!r})"

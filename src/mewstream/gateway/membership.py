@@ -11,6 +11,7 @@ from typing import Protocol
 
 from mewstream.gateway.fanout import Audience, Endpoint
 from mewstream.protocol.close_codes import CloseReason
+from mewstream.protocol.envelope import Envelope
 from mewstream.protocol.interest import Interest
 from mewstream.protocol.state import SpaceState, Stream
 
@@ -36,6 +37,8 @@ class Member(Endpoint, Protocol):
         """What it subscribes to as it joins. None: it does not say."""
 
     def ask_for_positions(self) -> None: ...
+
+    def read_history(self, envelope: Envelope, stream_id: str) -> None: ...
 
     def close(self, reason: CloseReason, text: str | None = None) -> None: ...
 

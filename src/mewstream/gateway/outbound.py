@@ -20,6 +20,7 @@ from mewstream.gateway.back_pressure import BackPressure
 from mewstream.gateway.fanout import Parcel
 from mewstream.gateway.membership import Member
 from mewstream.protocol.close_codes import CloseReason
+from mewstream.protocol.frames import Form
 from mewstream.protocol.policy import Delivery
 
 #: Seconds that a peer has to answer a close, and to read what was sent before it.
@@ -61,7 +62,7 @@ class Outbound:
     def __init__(self, loop: asyncio.AbstractEventLoop, ws: WSTransport, delivery: Delivery) -> None:
         transport = ws.underlying_transport
         self._ws = ws
-        self.positions = False
+        self.positions = Form.PLAIN
         self.knows_close_codes = False
         self.drops: dict[str, Drop] = {}
         self.dropped_frames = 0

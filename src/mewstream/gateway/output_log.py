@@ -12,6 +12,8 @@ from mewstream.gateway.fanout import Parcel
 from mewstream.io.log_lines import event
 from mewstream.protocol import frames
 from mewstream.protocol.close_codes import CloseReason
+from mewstream.protocol.envelope import Envelope
+from mewstream.protocol.frames import Form
 
 log = logging.getLogger("mewstream.gateway")
 
@@ -21,7 +23,7 @@ class OutputLog:
     programs may truncate, rotate or remove it at any time."""
 
     transport_name = "output_log"
-    positions = False
+    positions = Form.PLAIN
     is_reconnect = False
     connection: int | None = None
     extensions: list[str] | None = None
@@ -61,6 +63,9 @@ class OutputLog:
             self._failing = True
         else:
             self._failing = False
+
+    def read_history(self, envelope: Envelope, stream_id: str) -> None:
+        """Nothing: a participant without a socket reads over HTTP."""
 
     def ask_for_positions(self) -> None:
         """Only a join message can ask, and a file sends none."""

@@ -25,7 +25,10 @@ from mewstream.io.log_lines import event
 from mewstream.journal.errors import JournalDisplaced
 from mewstream.journal.interface import Entry, Journal, States, Usage, Writer
 from mewstream.journal.settings import JournalSettings
-from mewstream.protocol.records import FrameBlock, Record
+from mewstream.protocol.records import Frame, FrameBlock, Record
+
+Portions = Iterator[tuple[int, list[Frame]]]
+"""Frames of a stream, in portions, each with the ``seq`` up to which the space was read."""
 
 log = logging.getLogger("mewstream.gateway")
 
@@ -54,6 +57,11 @@ class Recorder:
 
     def read(self, space: str, after: int) -> Iterator[Entry] | None:
         """Return the records above a position, to be read in a thread, or None if there is no journal."""
+        return None
+
+    def frames(self, space: str, stream_id: str, after: int, upto: int, *, with_data: bool = True) -> Portions | None:
+        """Return the frames of a stream between two positions, to be read in a thread, or None if there is no
+        journal. See :meth:`mewstream.journal.interface.Reader.frames`."""
         return None
 
     def seq_before(self, space: str, micros: int) -> int:
@@ -157,6 +165,10 @@ class JournalRecorder(Recorder):
     def read(self, space: str, after: int) -> Iterator[Entry] | None:
         self._flush(self._lane_of[space], urgent=True)
         return self._journal.reader.read(space, after)
+
+    def frames(self, space: str, stream_id: str, after: int, upto: int, *, with_data: bool = True) -> Portions | None:
+        self._flush(self._lane_of[space], urgent=True)
+        return self._journal.reader.frames(space, stream_id, after, upto, with_data=with_data)
 
     def seq_before(self, space: str, micros: int) -> int:
         return self._journal.reader.seq_before(space, micros)

@@ -28,6 +28,8 @@ from mewstream.journal.interface import Entry
 from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import frames
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable
+from mewstream.protocol.frames import Form
+from mewstream.protocol.history_rules import is_reader
 from mewstream.protocol.interest import InterestForgotten
 from mewstream.protocol.interest_state import PastInterest, remembered_since
 from mewstream.protocol.position import Position
@@ -95,6 +97,26 @@ class Viewer:
         return self._is_reader and self._interest.wants(record.stream_id)
 
 
+class PollingViewer(Viewer):
+    """Filters records for a participant that polls, which sees of a stream what its policy lets readers read."""
+
+    def __init__(self, participant: str, state: SpaceState, interest: PastInterest) -> None:
+        super().__init__(participant, interest)
+        self._state = state
+
+    def sees(self, record: Record) -> bool:
+        if isinstance(record, Frame):
+            stream = self._state.streams.get(record.stream_id)
+            if stream is None:
+                if self._state.is_history_hidden(record.stream_id):
+                    return False
+            elif stream.policy.history == "none" or not is_reader(stream, self.participant):
+                return False
+            elif stream.policy.history == "all":
+                return self._interest.wants(record.stream_id)
+        return super().sees(record)
+
+
 class Epochs:
     """The runs of the gateway that a log knew at one moment."""
 
@@ -126,12 +148,14 @@ def resume_after(state: SpaceState, participant: str, resume: Position) -> int:
     return after
 
 
-def replay_record(space: str, epochs: Epochs, record: Record, viewer: Viewer) -> Replayed | None:
+def replay_record(
+    space: str, epochs: Epochs, record: Record, viewer: Viewer, form: Form = Form.POSITIONS
+) -> Replayed | None:
     """The message of a record for a participant, or None if it has none for that participant."""
     if not viewer.sees(record):
         return None
     if isinstance(record, Frame) and record.kind == "frame":
-        body = frames.frame_with_position(record.stream_id, record.seq, record.sender, record.data)
+        [body] = frames.in_form(form, record.stream_id, record.seq, record.sender, record.ts, [record.data])
         return Replayed(record.seq, record.opcode, body)
     rendered = render(space, epochs.at(record.seq), record)
     return None if rendered is None else Replayed(record.seq, frames.TEXT, with_seq(rendered, record.seq))
@@ -158,7 +182,7 @@ class Replay:
     # -- resuming ---------------------------------------------------------------------------------
 
     async def backlog(
-        self, participant: str, resume: Position, is_wanted: Callable[[], bool]
+        self, participant: str, resume: Position, is_wanted: Callable[[], bool], form: Form = Form.POSITIONS
     ) -> Backlog | ResumeRefused:
         """What a participant has missed. ``is_wanted`` says, in a thread too, whether its connection is still there."""
         state = self._state
@@ -173,7 +197,7 @@ class Replay:
             viewer, epochs = Viewer(participant, PastInterest(state, participant, after)), Epochs(state)
             return await self._threads.resuming.run(
                 (self._space, participant),
-                lambda: self._read_backlog(entries, after, viewer, epochs, *limits, is_wanted),
+                lambda: self._read_backlog(entries, after, viewer, epochs, *limits, is_wanted, form),
             )
         except ResumeRefused as no:
             return no
@@ -201,6 +225,7 @@ class Replay:
         most_records: int,
         most_bytes: int,
         is_wanted: Callable[[], bool],
+        form: Form,
     ) -> Backlog:
         """Runs in a thread. Records that the viewer may not see count too, or much would be read to send little."""
         messages: list[Replayed] = []
@@ -212,12 +237,14 @@ class Replay:
             size += entry.size
             if size > most_bytes:
                 raise ResumeRefused(f"more than {most_bytes} bytes were missed")
-            message = replay_record(self._space, epochs, entry.record, viewer)
+            message = replay_record(self._space, epochs, entry.record, viewer, form)
             if message is not None:
                 messages.append(message)
         return Backlog(after, upto, messages)
 
-    def complete(self, participant: str, backlog: Backlog) -> list[Replayed] | ResumeRefused:
+    def complete(
+        self, participant: str, backlog: Backlog, form: Form = Form.POSITIONS
+    ) -> list[Replayed] | ResumeRefused:
         """All messages of a backlog, with those since it was read. They end at the current seq."""
         if not self._recent.reaches(backlog.upto):
             return ResumeRefused("the log moved on too fast to be read")
@@ -229,7 +256,7 @@ class Replay:
         messages = backlog.messages + [
             message
             for record in self._recent.read(backlog.upto)
-            if (message := replay_record(self._space, epochs, record, viewer)) is not None
+            if (message := replay_record(self._space, epochs, record, viewer, form)) is not None
         ]
         most = self._state.delivery.queue_bytes * 3 // 4
         if sum(len(message.body) for message in messages) > most:
@@ -253,7 +280,7 @@ class Replay:
             raise InvalidRequest(f"{forgotten}: ask for messages since {forgotten.since}") from None
         most = _RECORDS_PER_MESSAGE * limit
         entries = self._entries_above(begin, most, from_memory, is_from_start=after == 0)
-        viewer, epochs = Viewer(participant, interest), Epochs(state)
+        viewer, epochs = PollingViewer(participant, state, interest), Epochs(state)
         try:
             return await self._threads.polling.run(
                 (self._space, participant), lambda: self._page(entries, begin, limit, viewer, epochs)

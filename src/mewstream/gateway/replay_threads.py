@@ -1,7 +1,7 @@
 """Threads that read the journal for participants: a bounded number, and one read of each participant at a time.
 
-Participants that resume and participants that poll have threads of their own, so that a resume waits for other resumes
-only, however much is polled.
+Participants that resume, that poll, and that read the history of a stream have threads of their own, so that a resume
+waits for other resumes only, however much is polled or read.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ Reader = tuple[str, str]
 #: How many threads. They share one interpreter with the event loop: more would take its time and win nothing.
 RESUMING = 2
 POLLING = 1
+READING = 1
 
 
 class Lane:
@@ -51,7 +52,9 @@ class ReplayThreads:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.resuming = Lane(loop, RESUMING, "replay-resume")
         self.polling = Lane(loop, POLLING, "replay-poll")
+        self.reading = Lane(loop, READING, "replay-read")
 
     def close(self) -> None:
         self.resuming.close()
+        self.reading.close()
         self.polling.close()

@@ -47,6 +47,7 @@ from mewstream.gateway.refusals import Refusals, cannot_record
 from mewstream.gateway.replay import Backlog, Replay, ResumeRefused
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.space_log import SpaceLog
+from mewstream.gateway.stream_history import StreamHistory
 from mewstream.io.log_lines import event
 from mewstream.io.reading import Reading
 from mewstream.journal.memory import RecentRecords
@@ -57,6 +58,7 @@ from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError, Unauthorized
 from mewstream.protocol.fold import apply
+from mewstream.protocol.frames import Form
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import (
     AdmissionEnded,
@@ -76,6 +78,7 @@ from mewstream.protocol.records import (
 )
 from mewstream.protocol.render import gateway_envelope, render
 from mewstream.protocol.state import SpaceState
+from mewstream.protocol.stream_rules import find_stream
 from mewstream.protocol.times import SECOND, rfc3339
 
 log = logging.getLogger("mewstream.gateway")
@@ -133,6 +136,7 @@ class Space:
         self.members = Membership(self.state)
         self._recent = RecentRecords()
         self.replay = Replay(self.state, self._recent, recorder, threads)
+        self.history = StreamHistory(self.state, self._recent, recorder, threads)
         self.invitations = Invitations(self.state, mint_token, forget_token, connection_url)
         self.back_pressure = BackPressure(loop, self.members)
         self.broadcast = Broadcast(self.state, self.members, self.outbox, logs, metrics.welcomed)
@@ -345,6 +349,8 @@ class Space:
             self._by_http = False
 
     def envelope(self, sender: str, envelope: Envelope) -> Decision:
+        if envelope.kind == kinds.STREAM_READ:
+            return self._read_history(sender, envelope)
         # While the journal fails a question is refused too: its answer would wait in memory until that is over.
         if envelope.kind not in kinds.QUESTIONS or self._recorder.failing:
             return self.handle(commands.Send(sender, envelope))
@@ -354,6 +360,35 @@ class Space:
             flaw.envelope_id = envelope.id
             return self.refuse(sender, envelope.kind, flaw)
         return Decision([], is_recorded=False)
+
+    def _read_history(self, sender: str, envelope: Envelope) -> Decision:
+        """Judge a read, and begin it if it is allowed. Its record follows when the frames are found."""
+        if not self.state.knows_extensions(sender):
+            return self.handle(commands.Send(sender, envelope))
+        member = self.members.get(sender)
+        if member is None or self._by_http:
+            flaw = InvalidRequest(f"{envelope.kind} is for sockets: HTTP has GET /participants/{{id}}/messages")
+            flaw.envelope_id = envelope.id
+            return self.refuse(sender, envelope.kind, flaw)
+        decision = self.handle(commands.Send(sender, envelope))
+        if not decision.written:
+            stream = find_stream(self.state, envelope.kind, envelope.payload)
+            member.read_history(envelope, stream.id)
+        return decision
+
+    def tell_history_complete(self, member: Member, stream_id: str, request_id: str | None) -> None:
+        """Tell a reader that it has got everything up to now, and that what follows is live."""
+        state = self.state
+        notice = {"notice": "history_complete", "stream_id": stream_id, "seq": state.seq}
+        body = gateway_envelope(
+            kinds.NOTICE,
+            notice,
+            id=f"{gateway_message_id(state.epoch, state.seq)}-history-{next(self._answers)}",
+            ts=state.ts,
+            to=[member.participant],
+            correlation_id=request_id,
+        )
+        self.broadcast.send_unrecorded(member, body, state.seq)
 
     def _answer_question(self, sender: str, envelope: Envelope) -> None:
         """Send the answer to its sender alone. It describes the state at the current seq, so it keeps its place among
@@ -515,7 +550,11 @@ class Space:
     def _welcome(self, newcomer: Newcomer) -> None:
         """Send the welcome, and after it the backlog up to the very seq that the welcome describes."""
         member, backlog = newcomer
-        messages = self.replay.complete(member.participant, backlog) if isinstance(backlog, Backlog) else backlog
+        messages = (
+            self.replay.complete(member.participant, backlog, Form(member.positions))
+            if isinstance(backlog, Backlog)
+            else backlog
+        )
         match messages:
             case None:
                 self.broadcast.welcome(member)

@@ -18,6 +18,7 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
 from mewstream.gateway.claims import Claims
 from mewstream.gateway.fanout import Parcel
+from mewstream.gateway.history_reader import HistoryReader
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, parse_join
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Ending, Outbound
 from mewstream.gateway.replay import Backlog, ResumeRefused
@@ -26,7 +27,7 @@ from mewstream.io.log_lines import event
 from mewstream.io.reading import Reading
 from mewstream.protocol import frames, kinds
 from mewstream.protocol.close_codes import CloseReason
-from mewstream.protocol.envelope import parse_envelope
+from mewstream.protocol.envelope import Envelope, parse_envelope
 from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
 from mewstream.protocol.fragments import Assembler, FragmentError
 from mewstream.protocol.interest import Interest, interest_of_join
@@ -121,6 +122,7 @@ class WebSocketMember(WSListener):
         self._max_bytes = STRANGER_MESSAGE_BYTES
         self._assembler = Assembler()
         self._work = gateway.work
+        self._history: HistoryReader | None = None
         self._deferred: deque[Callable[[], object]] = deque()
         """Work that waits for a later turn of the event loop. Reading pauses meanwhile, and what was already read waits
         behind it."""
@@ -132,6 +134,8 @@ class WebSocketMember(WSListener):
         self._run_head = b""
         self._run_kind: WSMsgType | None = None
         self._run_opcode = 0
+        self._form_after_join = frames.Form.POSITIONS
+        """What a second join has asked for."""
         self._join_timer: asyncio.TimerHandle | None = None
         self._claims: Claims | None = None
         """What its signed token says, if it has joined by one."""
@@ -148,7 +152,7 @@ class WebSocketMember(WSListener):
     # -- as a member ------------------------------------------------------------------------------
 
     @property
-    def positions(self) -> bool:
+    def positions(self) -> frames.Form:
         return self.outbound.positions
 
     def close(self, reason: CloseReason, text: str | None = None) -> None:
@@ -165,6 +169,12 @@ class WebSocketMember(WSListener):
         if self.outbound.ending is None:
             self._gateway.loop.call_later(CLOSE_TIMEOUT, end)
 
+    def read_history(self, envelope: Envelope, stream_id: str) -> None:
+        assert self.space is not None
+        if self._history is None:
+            self._history = HistoryReader(self, self.space, self._gateway.spawn)
+        self._history.ask(envelope, stream_id)
+
     def hold_reading(self, why: object) -> None:
         self.reading.hold(why)
 
@@ -180,6 +190,8 @@ class WebSocketMember(WSListener):
     # -- callbacks of the outbound side -----------------------------------------------------------
 
     def _caught_up(self) -> None:
+        if self._history is not None:
+            self._history.has_room()
         if self.space is not None and self.outbound.drops:
             self.space.report_drops(self.participant, self.outbound.drops)
 
@@ -435,7 +447,7 @@ class WebSocketMember(WSListener):
         self.extensions = sorted(request.extensions) if request.knows_extensions else None
         self._max_bytes = space.config.limits.message_bytes
         self._throttle = space.throttle(participant, self.reading)
-        self.outbound.positions = "positions" in request.extensions
+        self.outbound.positions = request.form
         self.outbound.use(space.config.delivery)
         if request.resume is None:
             self._enter(space, None)
@@ -469,7 +481,7 @@ class WebSocketMember(WSListener):
             return
         # Messages that are in the read buffer still arrive. They wait, so that none is taken for a second join.
         self.reading.hold(resume)
-        backlog = space.replay.backlog(self.participant, resume, lambda: not self._is_ended)
+        backlog = space.replay.backlog(self.participant, resume, lambda: not self._is_ended, self.positions)
         self._gateway.spawn(backlog).add_done_callback(partial(self._resumed, space, resume))
 
     def _resumed(self, space: Space, resume: Position, task: asyncio.Task[Backlog | ResumeRefused]) -> None:
@@ -521,6 +533,8 @@ class WebSocketMember(WSListener):
         except PeerError as flaw:
             self._refuse_and_close(flaw, CloseReason.PROTOCOL_ERROR)
             return
+        if request.form > self.outbound.positions:
+            self._form_after_join = request.form
         self.extensions = sorted(asked.union(self.extensions or ()))
         no = ResumeRefused("resume in the first join, not after it") if request.resume is not None else None
         space.change_extensions(Newcomer(self, no))
@@ -548,7 +562,7 @@ class WebSocketMember(WSListener):
         self._expiry_timer = self._gateway.loop.call_later(wait, space.notify, self, notice)
 
     def ask_for_positions(self) -> None:
-        self.outbound.positions = True
+        self.outbound.positions = self._form_after_join
 
     def _join_timed_out(self) -> None:
         if self.state is ConnectionState.NEW:
@@ -562,6 +576,9 @@ class WebSocketMember(WSListener):
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
         space = self.space
+        if self._history is not None:
+            self._history.stop()
+            self._history = None
         if space is not None:
             space.leave(self, heir=self._gateway.heir_of(space, self.participant))
             self.space = None
@@ -635,7 +652,7 @@ class WebSocketMember(WSListener):
         it. A malformed frame is refused in turn, because a refusal takes far longer than a frame."""
         try:
             self._run_stream, start = frames.split_frame(
-                message, max_id_bytes=space.config.limits.id_bytes, has_id=self.outbound.positions
+                message, max_id_bytes=space.config.limits.id_bytes, has_id=bool(self.outbound.positions)
             )
         except PeerError as flaw:
             self._run_kind = None

@@ -25,6 +25,9 @@ INTEREST = "interest"
 NAMES = "names"
 """The answer to ``if_exists: reuse`` is a record (``stream-reused``), and streams may have an ``idle_timeout``."""
 
+HISTORY_READS = "history-reads"
+"""There may be records of participants that read history (``history-read``)."""
+
 ADMISSIONS = "admissions"
 """There may be records of who may be in a space for how long: by signed tokens (``admitted``, ``admission-ended``), by
 invitations that end (``uninvited``), and of bans (``banned``, ``unbanned``)."""
@@ -38,7 +41,16 @@ WRITE_REQUESTS = "write-requests"
 WELCOME_DIGEST = "welcome-digest"
 """The record of a join has a digest of what its participant was told."""
 
-FEATURES = (ADMISSIONS, DELEGATION, INTEREST, NAMES, READERS_BY_REFERENCE, WELCOME_DIGEST, WRITE_REQUESTS)
+FEATURES = (
+    ADMISSIONS,
+    DELEGATION,
+    HISTORY_READS,
+    INTEREST,
+    NAMES,
+    READERS_BY_REFERENCE,
+    WELCOME_DIGEST,
+    WRITE_REQUESTS,
+)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

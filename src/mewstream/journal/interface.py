@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from mewstream.protocol.records import FrameBlock, Record
+from mewstream.protocol.records import Frame, FrameBlock, Record
 from mewstream.protocol.state import SpaceState
 
 States = Callable[[], Mapping[str, SpaceState]]
@@ -87,6 +87,13 @@ class Reader(Protocol):
 
         Raises :class:`~mewstream.journal.errors.PositionGone` if the first of them was pruned, and
         :class:`~mewstream.journal.errors.CorruptJournal` rather than leaving out a record."""
+
+    def frames(
+        self, space: str, stream_id: str, after: int, upto: int, *, with_data: bool = True
+    ) -> Iterator[tuple[int, list[Frame]]]:
+        """Return the frames of a stream above ``after``, in order, in portions with the ``seq`` that is reached: up to
+        ``upto``, or all that was flushed before this call. Without ``with_data`` they have only their numbers and
+        readers. Raises as :meth:`read` does."""
 
     def seq_before(self, space: str, micros: int) -> int:
         """Return the last ``seq`` of a space before a time in microseconds, or 0."""

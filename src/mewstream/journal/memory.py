@@ -49,6 +49,16 @@ class RecentRecords:
         part = parts[later - 1]
         return part.last_seq if isinstance(part, FrameBlock) else part.seq
 
+    def parts_above(self, after: int) -> list[Record | FrameBlock]:
+        """Return everything that ends above a position, in order. The list is a copy, which a thread may read."""
+        parts = [part for part, _ in self._parts]
+        return parts[bisect.bisect_right(parts, after, key=_last_seq) :]
+
+    @property
+    def first_seq(self) -> int | None:
+        """The oldest record in the window."""
+        return self._parts[0][0].seq if self._parts else None
+
     def read(self, after: int) -> Iterator[Record]:
         """Yield the records above a position, in order."""
         for part, _ in tuple(self._parts):
@@ -57,3 +67,7 @@ class RecentRecords:
                     yield from part.frames()[max(0, after + 1 - part.seq) :]
             elif part.seq > after:
                 yield part
+
+
+def _last_seq(part: Record | FrameBlock) -> int:
+    return part.last_seq if isinstance(part, FrameBlock) else part.seq

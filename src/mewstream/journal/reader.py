@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from mewstream.journal.interface import Entry
 from mewstream.journal.listing import list_segments
 from mewstream.journal.positions import Located, Positions
 from mewstream.journal.reader_sets import ReaderSets
-from mewstream.journal.schema import decode
+from mewstream.journal.schema import decode, decode_heads
 from mewstream.journal.segments import BatchEntry, Segment, read_batch, read_file, schema_of
 from mewstream.protocol.records import Frame
 
@@ -33,6 +33,10 @@ __all__ = ["ATTEMPTS", "IDENTITY_FILE", "Batch", "Identity", "JournalReader", "p
 #: How often a reader tries again when a segment was sealed or pruned while it was being opened.
 ATTEMPTS = 5
 _PAUSE_SECONDS = 0.01
+#: Frames of a stream that are decoded at a time.
+_PORTION_ROWS = 512
+#: The columns that tell which frames there are, and who could read them.
+_HEADS = ("space", "seq", "record", "stream_id", "stream_seq", "detail", "readers_seq")
 
 
 class Batch(NamedTuple):
@@ -178,6 +182,49 @@ class JournalReader:
                 self._refuse_pruned(space, reached)
                 patience.wait_or_raise(flaw if isinstance(flaw, _Hole) else self._missing(space, flaw))
 
+    def frames(
+        self, space: str, stream_id: str, after: int, upto: int, *, with_data: bool = True
+    ) -> Iterator[tuple[int, list[Frame]]]:
+        """Yield the frames of a stream above ``after``, up to ``upto`` or the last that is committed. They come in
+        portions, some of them empty, each with the ``seq`` up to which the space was read. Raises as :meth:`read`.
+
+        Without their data, frames have nothing but their numbers and their readers, and are read much faster."""
+        reached, is_first = after, True
+        patience = _Patience()
+        while True:
+            try:
+                for segment, rows in self._rows_above(space, reached, None if with_data else _HEADS):
+                    if not rows.num_rows:
+                        continue
+                    first, last = rows.column("seq")[0].as_py(), rows.column("seq")[-1].as_py()
+                    if last - first + 1 != rows.num_rows or (first != reached + 1 and (reached or not is_first)):
+                        raise _Hole(segment.data_path, 0, f"a seq of {space!r} above {reached} is missing")
+                    is_first = False
+                    for portion in _portions(rows, stream_id, upto):
+                        found = self._frames_in(space, stream_id, portion, with_data=with_data)
+                        reached = found[-1].seq
+                        patience.renew()
+                        yield reached, found
+                    reached = last
+                    patience.renew()
+                    yield min(reached, upto), []
+                    if reached >= upto:
+                        return
+                return
+            except (FileNotFoundError, _Hole) as flaw:
+                self._refuse_pruned(space, reached)
+                patience.wait_or_raise(flaw if isinstance(flaw, _Hole) else self._missing(space, flaw))
+
+    def _frames_in(self, space: str, stream_id: str, rows: pa.RecordBatch, *, with_data: bool) -> list[Frame]:
+        if with_data:
+            entries = map(self._with_readers, decode(rows))
+            return [entry.record for entry in entries if isinstance(entry.record, Frame)]
+        found = decode_heads(rows, stream_id)
+        for head in found:
+            if head.readers_seq is not None:
+                head.readers = self.sets.made_by(space, stream_id, head.readers_seq)
+        return found
+
     def _missing(self, space: str, gone: FileNotFoundError) -> CorruptJournal:
         return CorruptJournal(self.directory(self.partition_of(space)), 0, f"a file is missing: {gone}")
 
@@ -232,19 +279,27 @@ class JournalReader:
             except FileNotFoundError as gone:
                 patience.wait_or_raise(self._missing(space, gone))
 
-    def _rows_above(self, space: str, seq: int) -> Iterator[tuple[Segment, pa.RecordBatch]]:
-        """Yield the rows of a space above a position, batch by batch. Each file is opened once."""
+    def _rows_above(
+        self, space: str, seq: int, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[Segment, pa.RecordBatch]]:
+        """Yield the rows of a space above a position, batch by batch, with all columns or with these. Each file is
+        opened once."""
         located = self._of(space).above(space, seq)
         for _, batches in itertools.groupby(located, key=lambda batch: batch.segment.name):
             first = next(batches)
             with self._fs.open_input_file(first.segment.data_path) as source:
                 for batch in itertools.chain((first,), batches):
-                    yield batch.segment, self._rows(source, batch, space, seq)
+                    yield batch.segment, self._rows(source, batch, space, seq, columns)
 
-    def _rows(self, source: pa.NativeFile, located: Located, space: str, after: int) -> pa.RecordBatch:
+    def _rows(
+        self, source: pa.NativeFile, located: Located, space: str, after: int, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         """Read the rows of one batch that belong to a space and are above a position."""
         schema = schema_of(source, located.segment, located.first)
-        rows = read_batch(source, located.segment, located.entry, schema)
+        numbers = None
+        if columns is not None:  # a segment of an older version may not have all of them
+            numbers = [number for name in columns if (number := schema.get_field_index(name)) >= 0]
+        rows = read_batch(source, located.segment, located.entry, schema, numbers)
         self.on_read(located.entry.length)
         wanted = pc.and_(pc.equal(rows.column("space"), space), pc.greater(rows.column("seq"), after))
         return rows.filter(wanted)
@@ -274,6 +329,17 @@ class JournalReader:
         else:
             self.sets.note(entry.space, record)
         return entry
+
+
+def _portions(rows: pa.RecordBatch, stream_id: str, upto: int) -> Iterator[pa.RecordBatch]:
+    """The frames of a stream among these rows, a few at a time."""
+    wanted = pc.and_(
+        pc.and_(pc.equal(rows.column("stream_id"), stream_id), pc.equal(rows.column("record"), "frame")),
+        pc.less_equal(rows.column("seq"), upto),
+    )
+    found = rows.filter(wanted)
+    for start in range(0, found.num_rows, _PORTION_ROWS):
+        yield found.slice(start, _PORTION_ROWS)
 
 
 class _Patience:

@@ -124,6 +124,7 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
     records.OwnershipTransferred: lambda r: Described(kinds.OWNERSHIP_TRANSFERRED, r.by, r.new_owner, r.stream_id),
     records.ReadGranted: lambda r: Described(kinds.READ_GRANTED, r.by, r.participant, r.stream_id),
     records.ReadRevoked: lambda r: Described(kinds.READ_REVOKED, r.by, r.participant, r.stream_id),
+    records.HistoryRead: lambda r: Described(kinds.STREAM_HISTORY, r.participant, None, r.stream_id),
     records.Subscribed: lambda r: Described(kinds.STREAM_SUBSCRIBED, r.participant),
     records.Unsubscribed: lambda r: Described(kinds.STREAM_UNSUBSCRIBED, r.participant),
     records.FramesDropped: lambda r: Described(kinds.NOTICE, kinds.GATEWAY, r.participant, r.stream_id),
@@ -188,6 +189,18 @@ def decode(batch: pa.RecordBatch) -> Iterator[Entry]:
     for start in range(0, batch.num_rows, step):
         for row in zip(*(column.to_pylist() for column in batch.slice(start, step)), strict=True):
             yield _entry(row)
+
+
+def decode_heads(rows: pa.RecordBatch, stream_id: str) -> list[Frame]:
+    """Return frames of a stream with nothing but their numbers and, if they repeat it, their reader set."""
+    names = set(rows.schema.names)
+    seqs, numbers = (rows.column(name).to_pylist() for name in ("seq", "stream_seq"))
+    sets = rows.column("readers_seq").to_pylist() if "readers_seq" in names else [None] * len(seqs)
+    heads = []
+    for seq, number, readers_seq, detail in zip(seqs, numbers, sets, rows.column("detail").to_pylist(), strict=True):
+        readers = _decode_frame_detail(detail).readers if detail is not None else None
+        heads.append(Frame(seq, 0, None, stream_id, "", number, 0, 0, b"", readers=readers, readers_seq=readers_seq))
+    return heads
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

@@ -84,6 +84,19 @@ def SendFrame(sender: str, stream: str, data: bytes, opcode: int) -> SendFrames:
     return SendFrames(sender, stream, [data], opcode)
 
 
+class ReadHistory(msgspec.Struct, frozen=True):
+    """A participant reads frames of a stream again. ``from_seq`` is where they begin, and ``to_seq`` where they end;
+    None: at the newest frame, and what comes later follows."""
+
+    sender: str
+    stream_id: str
+    from_seq: int
+    to_seq: int | None
+    frames: int
+    transport: str
+    request_id: str | None = None
+
+
 class Refuse(msgspec.Struct, frozen=True):
     """The gateway itself refused a message (not an envelope, over a limit, a flood summed up)."""
 
@@ -133,6 +146,7 @@ Command = (
     | Suspend
     | Send
     | SendFrames
+    | ReadHistory
     | Refuse
     | ReportDrop
     | ClockJump

@@ -29,6 +29,7 @@ from mewstream.protocol.errors import (
 )
 from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frames
 from mewstream.protocol.giving import pattern_list, patterns_of, require_held
+from mewstream.protocol.history_rules import check_read, read_history
 from mewstream.protocol.identifiers import GATEWAY_IDS, describe, required_id
 from mewstream.protocol.interest import EXTENSION
 from mewstream.protocol.interest_rules import INTEREST_RULES, interest_on_join
@@ -138,6 +139,8 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
             fields = msgspec.structs.asdict(command)
             fields["excerpt"] = excerpt(command.excerpt, state)
             ledger.write(Refused, remember=False, **fields)
+        case commands.ReadHistory():
+            read_history(ledger, command)
         case commands.ReportDrop():
             ledger.write(FramesDropped, **msgspec.structs.asdict(command))
         case commands.ClockJump():
@@ -463,6 +466,7 @@ _RULES = {
     kinds.RESUME: _resume,
     kinds.SHUTDOWN: _shutdown,
     kinds.STREAM_DATA: decide_data,
+    kinds.STREAM_READ: check_read,
     **ACCESS_RULES,
     **PROPOSAL_RULES,
     **STREAM_RULES,

@@ -17,6 +17,7 @@ caller of :func:`mewstream.protocol.decide.decide`, it becomes a refusal that th
         ├── TargetNotFound          target_not_found            404
         ├── InvalidOperation        invalid_operation           400
         ├── AlreadyExists           already_exists              409
+        ├── HistoryGone             history_gone                410
         ├── SequenceRegression      sequence_regression         400
         ├── FormatViolation         format_violation            400
         ├── FormatRequired          format_required             400
@@ -118,6 +119,13 @@ class InvalidOperation(PeerError):
 class AlreadyExists(PeerError):
     code = "already_exists"
     http_status = 409
+
+
+class HistoryGone(PeerError):
+    """Frames that were asked for are not kept any more. ``first_seq`` in the details is where reading can begin."""
+
+    code = "history_gone"
+    http_status = 410
 
 
 class SequenceRegression(PeerError):

@@ -57,11 +57,14 @@ from mewstream.protocol.state import (
     Stream,
     WriteRequest,
     WriteRight,
+    stream_number,
 )
 from mewstream.protocol.times import SECOND
 
 #: Participants whose answers are remembered. The one that has been silent for longest is forgotten first.
 MAX_REMEMBERED_PARTICIPANTS = 10_000
+#: Streams that have ended and whose history may not be read, which are remembered one by one.
+MAX_HIDDEN_STREAMS = 10_000
 #: Runs of the gateway whose positions are still understood.
 MAX_EPOCHS = 1_000
 
@@ -426,6 +429,8 @@ def _stream_started(state: SpaceState, record: StreamStarted) -> None:
 def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
     stream = state.streams.pop(record.stream_id)
     stream.version += 1
+    if stream.policy.history == "none":
+        _hide(state, stream)
     digest_stream(state.welcome_digest.remove, stream)
     if stream.alias is not None:
         state.aliases.pop(stream.alias, None)
@@ -444,6 +449,15 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
         state.timers.pop((what, stream.id, ""), None)
     for participant in stream.write_requests:
         _drop_right(state, participant, "asks", stream.id)
+
+
+def _hide(state: SpaceState, stream: Stream) -> None:
+    hidden = state.hidden_streams
+    hidden[stream_number(stream.id)] = None
+    if len(hidden) > MAX_HIDDEN_STREAMS:
+        lowest = min(hidden)
+        del hidden[lowest]
+        state.hidden_below = lowest + 1
 
 
 # -- rights ---------------------------------------------------------------------------------------

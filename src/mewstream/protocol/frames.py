@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 from mewstream.protocol.envelope import encode_json
@@ -25,12 +26,22 @@ _EXPECTED = "expected #<stream_id>#<data>"
 _MAX_SEQ_DIGITS = 19
 
 
+class Form(IntEnum):
+    """What stands before the data of a frame that a reader gets."""
+
+    PLAIN = 0
+    POSITIONS = 1
+    TIMES = 2
+
+
 class FrameHead(NamedTuple):
-    """What stands before the data of a frame. ``seq`` is 0 and ``writer`` empty in a frame without positions."""
+    """What stands before the data of a frame. ``seq`` is 0 and ``writer`` empty in a frame without positions, and
+    ``ts`` is 0 in one without times."""
 
     stream_id: str
     seq: int
     writer: str
+    ts: int = 0
 
 
 def split_frame(message: bytes, *, max_id_bytes: int, has_id: bool = False) -> tuple[str, int]:
@@ -82,6 +93,22 @@ def frames_with_positions(stream_id: str, first_seq: int, writer: str, bodies: S
     return [b"%b%d%b%b" % (head, seq, tail, data) for seq, data in enumerate(bodies, first_seq)]
 
 
+def frames_with_times(stream_id: str, first_seq: int, writer: str, ts: int, bodies: Sequence[bytes]) -> list[bytes]:
+    """The same with the time of the frames, in microseconds: those of a block have the same."""
+    head, tail = f"#{stream_id}|".encode(), f"|{writer}|{ts}#".encode()
+    return [b"%b%d%b%b" % (head, seq, tail, data) for seq, data in enumerate(bodies, first_seq)]
+
+
+def in_form(form: Form, stream_id: str, first_seq: int, writer: str, ts: int, bodies: Sequence[bytes]) -> list[bytes]:
+    """Consecutive frames of one writer in any form."""
+    match form:
+        case Form.TIMES:
+            return frames_with_times(stream_id, first_seq, writer, ts, bodies)
+        case Form.POSITIONS:
+            return frames_with_positions(stream_id, first_seq, writer, bodies)
+    return [frame(stream_id, data) for data in bodies]
+
+
 def data_of(message: bytes) -> bytes:
     """The data of a frame of either form."""
     return message[message.find(b"#", 1) + 1 :]
@@ -91,8 +118,9 @@ def head_of(message: bytes) -> FrameHead:
     """The head of a frame that a gateway sent, in whichever form it has."""
     head = message[1 : message.find(b"#", 1)]
     parts = head.split(b"|")
-    if len(parts) == 3 and _is_seq(parts[1]):
-        return FrameHead(parts[0].decode(errors="replace"), int(parts[1]), parts[2].decode(errors="replace"))
+    if len(parts) in (3, 4) and _is_seq(parts[1]):
+        ts = int(parts[3]) if len(parts) == 4 and _is_seq(parts[3]) else 0
+        return FrameHead(parts[0].decode(errors="replace"), int(parts[1]), parts[2].decode(errors="replace"), ts)
     return FrameHead(head.decode(errors="replace"), 0, "")
 
 

@@ -74,6 +74,19 @@ def _write(
     )
 
 
+def subscribe_to(ledger: Ledger, sender: str, stream: Stream) -> None:
+    """Subscribe somebody who reads the history of a stream, so that the live frames follow."""
+    state = ledger.state
+    if not state.uses_interest(sender):
+        return
+    interest = current_interest(state, sender) or NOTHING
+    if interest.rate(state.id, names_of(stream)) is not None:
+        return
+    given = parse_interest({"streams": [stream.id]}, state.limits)
+    check_interest(interest.with_added(given), state.limits)
+    ledger.write(Subscribed, participant=sender, interest=given, streams=[stream.id], total=1)
+
+
 def interest_on_join(state: SpaceState, participant: str, given: Interest | None, *, continues: bool) -> Interest:
     """What a client that uses interest is interested in when it joins: what it says, or what it was interested in
     before its connection was lost, or nothing."""

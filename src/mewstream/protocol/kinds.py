@@ -45,6 +45,8 @@ CHAT_ACKNOWLEDGE = "chat/acknowledge"
 
 STREAM_LIST = "stream/list"
 STREAM_LISTED = "stream/listed"
+STREAM_READ = "stream/read"
+STREAM_HISTORY = "stream/history"
 STREAM_SYNC = "stream/sync"
 STREAM_SYNCED = "stream/synced"
 STREAM_SUBSCRIBE = "stream/subscribe"
@@ -89,6 +91,7 @@ RESERVED = frozenset(
     {
         STREAM_LISTED,
         STREAM_SYNCED,
+        STREAM_HISTORY,
         STREAM_SUBSCRIBED,
         STREAM_UNSUBSCRIBED,
         PARTICIPANT_LISTED,

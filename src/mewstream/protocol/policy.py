@@ -68,6 +68,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """How much of a refused payload is recorded."""
     resume_records: int = 10_000
     """Records that are replayed to a participant that resumes."""
+    reads_waiting: int = 64
+    """Reads of history that wait while another read of the same connection is under way."""
     envelopes_per_second: float = 5_000.0
     """Per connection; reading pauses above it. 0: no limit."""
     frames_per_second: float = 0.0
@@ -83,7 +85,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Defaults of a space. A stream may set its own ``on_owner_leave``, ``owner_leave_grace``,
-    ``on_slow``, ``validate`` and ``idle_timeout`` when it is requested or announced."""
+    ``on_slow``, ``validate``, ``history`` and ``idle_timeout`` when it is requested or announced."""
 
     on_owner_leave: OwnerLeave = "keep"
     owner_leave_grace: float = 10.0
@@ -98,6 +100,9 @@ class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Seconds after which a stream is closed if it had no frame and no change. 0: no limit."""
     on_slow: OnSlow = "drop-oldest"
     validate: Validate = "off"
+    history: History = "joined"
+    """Which earlier frames a reader may read: ``none``, those since it ``joined`` that it was a reader of, or
+    ``all``."""
     invites: Invites = "ordinary"
     """What an invitation may give that the inviter does not hold: ``ordinary`` capabilities, or none (``held``)."""
 

@@ -218,6 +218,7 @@ class StreamPolicy(msgspec.Struct, frozen=True):
     owner_leave_grace: float
     on_slow: str
     validate: str
+    history: str = "joined"
     idle_timeout: float = 0.0
 
 
@@ -456,6 +457,19 @@ class FramesDropped(Record, tag="frames-dropped"):
     first_seq: int
     last_seq: int
     policy: str
+
+
+class HistoryRead(Record, tag="history-read"):
+    """A participant reads frames of a stream again: those from ``from_seq`` to ``to_seq`` that it may see, which are
+    this many. Over a socket the live ones follow."""
+
+    participant: str
+    stream_id: str
+    from_seq: int
+    to_seq: int
+    frames: int
+    transport: str
+    request_id: str | None = None
 
 
 #: The type of any record, for decoders.

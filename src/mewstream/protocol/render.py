@@ -16,6 +16,7 @@ from mewstream.protocol.records import (
     EnvelopeAccepted,
     Frame,
     FramesDropped,
+    HistoryRead,
     Invited,
     Joined,
     Left,
@@ -116,7 +117,7 @@ def private_to(record: Record) -> str | None:
             return sender
         case FramesDropped(participant=participant) | Subscribed(participant=participant):
             return participant
-        case Unsubscribed(participant=participant):
+        case Unsubscribed(participant=participant) | HistoryRead(participant=participant):
             return participant
         case StreamReused(owner=owner):
             return owner
@@ -192,6 +193,19 @@ def _frames_dropped(space: str, record: FramesDropped) -> Message:
         "policy": record.policy,
     }
     return Message(kinds.NOTICE, payload, [record.participant])
+
+
+def _history_read(space: str, record: HistoryRead) -> Message | None:
+    if record.transport != "websocket":
+        return None
+    payload = {
+        "stream_id": record.stream_id,
+        "from_seq": record.from_seq,
+        "to_seq": record.to_seq,
+        "frames": record.frames,
+        "stream": stream_names(space, record.stream_id),
+    }
+    return Message(kinds.STREAM_HISTORY, payload, [record.participant], record.request_id)
 
 
 def _subscribed(space: str, record: Subscribed | Unsubscribed) -> Message:
@@ -293,6 +307,7 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     Unpaused: _unpaused,
     Refused: _refused,
     FramesDropped: _frames_dropped,
+    HistoryRead: _history_read,
     StreamOpened: _stream_opened,
     StreamReused: _stream_reused,
     StreamEnded: _stream_ended,

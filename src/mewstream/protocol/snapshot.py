@@ -53,6 +53,8 @@ class _Snapshot(msgspec.Struct):
     shut_down: dict[str, None] = {}
     granters: dict[str, str] = {}
     proposals: list[tuple[str, str]] = []
+    hidden_streams: dict[int, None] = {}
+    hidden_below: int = 0
     interests: dict[str, InterestLog] = {}
     ended: dict[str, tuple[int, Names]] = {}
     ended_before: int = 0

@@ -126,6 +126,8 @@ class Stream(msgspec.Struct):
     readers_seq: int | None = None
     """The record that made the reader set. None if there is no set, and for a set from a snapshot of version 1 of the
     journal, which did not say."""
+    opened_seq: int = 0
+    """The record that opened it; 0 if a snapshot of an earlier version did not say."""
     write_requests: dict[str, WriteRequest] = {}
     """Those who have asked for the right to write and have no answer yet, in the order in which they asked."""
 
@@ -157,6 +159,7 @@ class Stream(msgspec.Struct):
             last_seq=record.seq,
             last_ts=record.ts,
             readers_seq=None if record.authorized_readers is None else record.seq,
+            opened_seq=record.seq,
         )
 
     def describe(self, space: str, *, owner_connected: bool) -> dict[str, Any]:
@@ -284,6 +287,10 @@ class SpaceState:
     standing: dict[str, dict[str, None]] = field(default_factory=dict)
     """Streams by the participants that their ``auto_grant`` names, present or not."""
     stream_counter: int = 0
+    hidden_streams: dict[int, None] = field(default_factory=dict)
+    """The numbers of streams that have ended and whose history may not be read."""
+    hidden_below: int = 0
+    """Of streams that have ended, those with a lower number are hidden too: there were too many to tell them apart."""
     timers: Timers = field(default_factory=Timers)
     answers: dict[str, dict[str, Answer]] = field(default_factory=dict)
     used_ids: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -383,6 +390,11 @@ class SpaceState:
             stream = self.streams[aliased]
         return stream
 
+    def is_history_hidden(self, stream_id: str) -> bool:
+        """Whether the frames of a stream that has ended are hidden from those who poll."""
+        number = stream_number(stream_id)
+        return number < self.hidden_below or number in self.hidden_streams
+
     def recipients(self, stream: Stream) -> list[str]:
         """The participants that get the frames of a stream now: its readers that are connected and interested."""
         present, choosing = self.participants, self.audiences.choosing
@@ -436,6 +448,11 @@ class SpaceState:
         """The earliest time at which something falls due, or None if nothing does."""
         earliest = self.timers.earliest()
         return None if earliest is None else earliest[0]
+
+
+def stream_number(id: str) -> int:
+    """The number in the id of a stream. Streams are numbered in the order in which they were opened."""
+    return int(id.removeprefix("stream-"))
 
 
 def _compiled(patterns: list[dict[str, Any]]) -> Capabilities | None:

@@ -22,7 +22,7 @@ from mewstream.protocol.formats import check_descriptors, parse_formats
 from mewstream.protocol.identifiers import byte_length, describe, id_list, optional_text, stream_names
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.name_rules import name_is_taken, reuse, wished_name
-from mewstream.protocol.policy import Limits, OnSlow, OwnerLeave, Validate
+from mewstream.protocol.policy import History, Limits, OnSlow, OwnerLeave, Validate
 from mewstream.protocol.records import (
     StreamEnded,
     StreamOpened,
@@ -331,11 +331,13 @@ def _stream_policy(state: SpaceState, sender: str, payload: dict[str, Any]) -> S
     """The space's policies, where the stream does not set its own."""
     defaults = state.policies
 
-    def choice(key: str, choices: tuple[str, ...], default: str) -> str:
+    def choice(key: str, choices: tuple[str, ...], default: str, *, is_new: bool = False) -> str:
         value = payload.get(key)
         if value is None:
             return default
         if value not in choices:
+            if is_new and not state.knows_extensions(sender):
+                return default
             raise ValidationFailed(
                 f"payload.{key} must be one of {', '.join(choices)}, got {describe(value)}", field=key
             )
@@ -356,6 +358,7 @@ def _stream_policy(state: SpaceState, sender: str, payload: dict[str, Any]) -> S
         owner_leave_grace=seconds("owner_leave_grace", defaults.owner_leave_grace),
         on_slow=choice("on_slow", get_args(OnSlow), defaults.on_slow),
         validate=choice("validate", get_args(Validate), defaults.validate),
+        history=choice("history", get_args(History), defaults.history, is_new=True),
         idle_timeout=seconds("idle_timeout", defaults.idle_timeout, is_new=True),
     )
 

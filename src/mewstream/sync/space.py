@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mewstream.client import space as client
 from mewstream.client.errors import ConnectionClosed
+from mewstream.client.history import Since
 from mewstream.client.messages import Message
 from mewstream.client.queue import OnSlow
 from mewstream.client.view import Participants
@@ -76,12 +77,21 @@ class Space(StreamOpening, Calling, Offering, Control, Membership):
         return Stream(self._loop, self._loop.run(self._space.stream(name, timeout=timeout)))
 
     def subscribe(
-        self, stream: Stream | str | None = None, *, on_slow: OnSlow = "drop-oldest", max_pending: int | None = None
+        self,
+        stream: Stream | str | None = None,
+        *,
+        since: Since | None = None,
+        last: int | None = None,
+        on_slow: OnSlow | None = None,
+        max_pending: int | None = None,
     ) -> Subscription:
         name = stream._stream if isinstance(stream, Stream) else stream
+        subscribe = self._space.subscribe
         return Subscription(
             self._loop,
-            self._loop.run(begun(lambda: self._space.subscribe(name, on_slow=on_slow, max_pending=max_pending))),
+            self._loop.run(
+                begun(lambda: subscribe(name, since=since, last=last, on_slow=on_slow, max_pending=max_pending))
+            ),
         )
 
     def events(self, *, max_pending: int = client.MAX_PENDING_EVENTS) -> Events:

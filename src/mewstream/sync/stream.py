@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mewstream.client import space as client
 from mewstream.client.format import Format
+from mewstream.client.history import Since
 from mewstream.client.queue import OnSlow
 from mewstream.client.stream import Stream as AsyncStream
 from mewstream.sync.event_loop import EventLoop, documented_as
@@ -123,10 +124,18 @@ class Stream:
     def flush(self) -> None:
         self._loop.run(self._stream.flush())
 
-    def subscribe(self, *, on_slow: OnSlow = "drop-oldest", max_pending: int | None = None) -> Subscription:
+    def subscribe(
+        self,
+        *,
+        since: Since | None = None,
+        last: int | None = None,
+        on_slow: OnSlow | None = None,
+        max_pending: int | None = None,
+    ) -> Subscription:
+        subscribe = self._stream.subscribe
         return Subscription(
             self._loop,
-            self._loop.run(begun(lambda: self._stream.subscribe(on_slow=on_slow, max_pending=max_pending))),
+            self._loop.run(begun(lambda: subscribe(since=since, last=last, on_slow=on_slow, max_pending=max_pending))),
         )
 
     def grant(

@@ -12,6 +12,7 @@ export type { OnSlow, SubscribeOptions, Subscription } from "./queue.js";
 export type { Invitation, MessageOptions, RequestOptions, Space, To } from "./space.js";
 export type {
   AnnounceOptions,
+  Delegation,
   Format,
   FrameData,
   GrantOptions,
@@ -19,6 +20,7 @@ export type {
   SendOptions,
   Stream,
   StreamOptions,
+  WriteRequest,
 } from "./stream.js";
 export type { Participant } from "./view.js";
 export type { WebSocketConstructor, WebSocketLike } from "./websocket.js";

@@ -11,7 +11,7 @@ import { conditionsOf } from "./events.js";
 import type { SubscribeOptions, Subscription } from "./queue.js";
 import type { Session } from "./session.js";
 import type { JsonObject } from "./wire.js";
-import { encode, object, objects, string, strings } from "./wire.js";
+import { encode, integer, object, objects, string, strings } from "./wire.js";
 
 /** What the frames of a stream contain, as its creator declares it. */
 export interface Format {
@@ -70,6 +70,30 @@ export interface GrantOptions {
   readonly reason?: string;
   readonly expiresAt?: Date;
   readonly maxFrames?: number;
+  /** A writer that loses the right at the same moment, so that both are never writers. */
+  readonly replaces?: string;
+  /**
+   * Lets the participant grant the right in turn, never more than it has: with a depth of 1 to writers that cannot, with
+   * 2 to delegates of depth 1, and so on. `maxWriters` bounds how many are below it.
+   */
+  readonly delegate?: { readonly depth: number; readonly maxWriters?: number };
+}
+
+/** Somebody who may pass the right to write on, or holds it from somebody who could. */
+export interface Delegation {
+  readonly participant: string;
+  /** Who granted it. */
+  readonly by: string;
+  /** How far it may be passed on; 0 at the end of a chain. */
+  readonly depth: number;
+}
+
+/** Somebody who asks for the right to write. */
+export interface WriteRequest {
+  readonly participant: string;
+  readonly reason?: string;
+  /** When they asked first, in the form of RFC 3339. */
+  readonly ts?: string;
 }
 
 /** Why a right or a stream changes, for everyone to read. */
@@ -84,6 +108,7 @@ export type FrameData = string | Uint8Array | JsonObject | readonly unknown[] | 
 const GATEWAY_FIELDS: ReadonlySet<string> = new Set([
   ...["stream_id", "namespace", "owner", "owner_connected", "authorized_writers", "authorized_readers", "created"],
   ...["status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities"],
+  ...["write_requests", "delegations"],
 ]);
 
 const encoder = new TextEncoder();
@@ -148,6 +173,24 @@ export class Stream {
   get conditions(): ReadonlyMap<string, Conditions> {
     const all = Object.entries(object(this.#described["conditions"]));
     return new Map(all.map(([writer, conditions]) => [writer, conditionsOf(object(conditions)) ?? {}]));
+  }
+
+  /** Who may pass the right to write on, and those who hold it from them. */
+  get delegations(): Delegation[] {
+    return objects(this.#described["delegations"]).map((each) => ({
+      participant: string(each["participant_id"]) ?? "",
+      by: string(each["by"]) ?? "",
+      depth: integer(each["depth"]) ?? 0,
+    }));
+  }
+
+  /** Those who ask for the right to write, in the order in which they asked. */
+  get writeRequests(): WriteRequest[] {
+    return objects(this.#described["write_requests"]).map((each) => ({
+      participant: string(each["participant_id"]) ?? "",
+      reason: string(each["reason"]),
+      ts: string(each["ts"]),
+    }));
   }
 
   /** `ready` (announced, not started), `live`, or how it ended. */
@@ -275,11 +318,46 @@ export class Stream {
   // -- rights ---------------------------------------------------------------------------------------
 
   /** Lets another participant write, under conditions if there are any. */
-  async grant(participant: string, { reason, expiresAt, maxFrames }: GrantOptions = {}): Promise<void> {
+  async grant(participant: string, options: GrantOptions = {}): Promise<void> {
+    const { reason, expiresAt, maxFrames, replaces, delegate } = options;
     const conditions = { expires_at: expiresAt?.toISOString(), max_frames: maxFrames };
     const hasConditions = expiresAt !== undefined || maxFrames !== undefined;
-    const payload = { participant_id: participant, reason, conditions: hasConditions ? conditions : undefined };
-    await this.#change("stream/grant-write", "stream/write-granted", payload);
+    await this.#change("stream/grant-write", "stream/write-granted", {
+      participant_id: participant,
+      reason,
+      conditions: hasConditions ? conditions : undefined,
+      replaces,
+      delegate: delegate && { depth: delegate.depth, max_writers: delegate.maxWriters },
+    });
+  }
+
+  /**
+   * Lets another participant write in the place of the one who writes now, beside the owner; if there is none, it is
+   * simply granted the right. Nobody writes in between, and never both. Rejects with {@link InvalidOperationError}, and
+   * changes nothing, where somebody else was faster.
+   *
+   * @throws RangeError where several could be replaced: say which by `grant(to, { replaces })`.
+   */
+  async handOver(to: string, { reason }: Reason = {}): Promise<void> {
+    const [writer, ...others] = this.writers.filter((each) => each !== this.owner && each !== to);
+    if (others.length > 0) {
+      const names = [writer, ...others].join(", ");
+      throw new RangeError(`${this.id} has the writers ${names}: say by grant(to, { replaces }) whose place it is`);
+    }
+    await this.grant(to, { reason, replaces: writer });
+  }
+
+  /**
+   * Asks for the right to write. Everyone is told; the answer is a `writeGranted` or `writeDenied` event. Asking again
+   * replaces the reason. Rejects with {@link InvalidOperationError} where we may write already.
+   */
+  async ask({ reason }: Reason = {}): Promise<void> {
+    await this.#session.call("stream/request-write", { stream_id: this.id, reason });
+  }
+
+  /** Says no to a participant that asks. Rejects with {@link InvalidOperationError} where it does not ask. */
+  async denyWrite(participant: string, { reason }: Reason = {}): Promise<void> {
+    await this.#change("stream/deny-write", "stream/write-denied", { participant_id: participant, reason });
   }
 
   /** Takes the right to write away. When it resolves, no further frame of that writer is accepted. */
@@ -344,6 +422,27 @@ export class Stream {
   /** @internal */
   update(fields: JsonObject): void {
     this.describe({ ...this.#described, ...fields });
+  }
+
+  /** What `change` makes of the chains of delegation. @internal */
+  delegationsBy(change: (known: readonly JsonObject[]) => JsonObject[]): JsonObject[] {
+    return change(objects(this.#described["delegations"]));
+  }
+
+  /** A participant asks for the right to write; asked again, its place in the list stays. @internal */
+  asked(participant: string, reason: string | undefined, ts: string): void {
+    const requests = objects(this.#described["write_requests"]);
+    const before = requests.find((each) => each["participant_id"] === participant);
+    const request = { participant_id: participant, reason, ts: before?.["ts"] ?? ts };
+    const others = before ? requests.map((each) => (each === before ? request : each)) : [...requests, request];
+    this.update({ write_requests: others });
+  }
+
+  /** A participant does not ask any longer. @internal */
+  answered(participant: string): void {
+    const requests = objects(this.#described["write_requests"]);
+    const others = requests.filter((each) => each["participant_id"] !== participant);
+    if (others.length < requests.length) this.update({ write_requests: others });
   }
 
   /** @internal */

@@ -1,3 +1,4 @@
+import { delegationsAfterRight, delegationsAfterTransfer } from "./delegations.js";
 import { refusal } from "./refusals.js";
 import type { Ending, SpaceEvent } from "./events.js";
 import { conditionsOf } from "./events.js";
@@ -21,7 +22,7 @@ const ENDINGS: ReadonlyMap<string, Ending> = new Map([
 
 /** Kinds that count from any sender: the gateway relays them only from those who may send them. */
 const FROM_ANYONE: ReadonlySet<string> = new Set([
-  ...["stream/start", ...ENDINGS.keys(), "chat"],
+  ...["stream/start", "stream/request-write", ...ENDINGS.keys(), "chat"],
   ...["mcp/request", "mcp/proposal", "mcp/withdraw", "mcp/reject"],
 ]);
 
@@ -165,8 +166,11 @@ export class View {
       case "stream/complete":
       case "stream/error":
         return this.#closed(message, isReplay);
+      case "stream/request-write":
+        return this.#asked(message, isReplay);
       case "stream/write-granted":
       case "stream/write-revoked":
+      case "stream/write-denied":
       case "stream/read-granted":
       case "stream/read-revoked":
         return this.#right(message, isReplay);
@@ -214,6 +218,7 @@ export class View {
         if (!isReplay) {
           this.participants.delete(id);
           this.#ownerConnected(id, false);
+          for (const stream of this.streams.values()) stream.answered(id);
         }
         return { type: "left", participant: id, message };
       case "invited":
@@ -282,8 +287,10 @@ export class View {
         ...(readers !== undefined && { authorized_readers: readers }),
         ...((isGrant || kind === "stream/write-revoked") && {
           conditions: stream.conditionsWith(participant, isGrant && given ? object(payload["conditions"]) : undefined),
+          delegations: stream.delegationsBy((known) => delegationsAfterRight(known, participant, payload)),
         }),
       });
+      if (isGrant || kind === "stream/write-denied") stream.answered(participant);
     }
     const changed = { stream: id, participant, by: string(payload["by"]), reason: string(payload["reason"]), message };
     switch (kind) {
@@ -291,11 +298,24 @@ export class View {
         return { type: "writeGranted", ...changed, conditions: given };
       case "stream/write-revoked":
         return { type: "writeRevoked", ...changed };
+      case "stream/write-denied":
+        return { type: "writeDenied", ...changed };
       case "stream/read-granted":
         return { type: "readGranted", ...changed };
       default:
         return { type: "readRevoked", ...changed };
     }
+  }
+
+  #asked(message: Message, isReplay: boolean): SpaceEvent {
+    const id = streamOf(message.payload);
+    const reason = string(message.payload["reason"]);
+    const stream = this.streams.get(id);
+    if (stream && !isReplay) {
+      stream.asked(message.from, reason, message.ts);
+      this.streams.changed(id);
+    }
+    return { type: "writeRequested", stream: id, participant: message.from, reason, message };
   }
 
   #transferred(message: Message, isReplay: boolean): SpaceEvent {
@@ -309,8 +329,10 @@ export class View {
         owner: newOwner,
         owner_connected: true,
         conditions: stream.conditionsWith(newOwner),
+        delegations: stream.delegationsBy((known) => delegationsAfterTransfer(known, newOwner)),
         ...(writers !== undefined && { authorized_writers: writers }),
       });
+      stream.answered(newOwner);
     }
     return {
       type: "ownershipTransferred",

@@ -60,6 +60,8 @@ def refusal(event: Event) -> list[Expected]:
         return []
     if code == "reserved_kind" or "expected_from" in details:
         return []
+    if kind in (kinds.STREAM_SUBSCRIBE, kinds.STREAM_UNSUBSCRIBE):
+        raise Unjudged("what participants are interested in is not judged")
     if kind in ("frame", kinds.STREAM_DATA):
         try:
             return _frame(event, code)

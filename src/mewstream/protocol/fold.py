@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mewstream.protocol import delegation, kinds
+from mewstream.protocol import delegation, interest_state, kinds
 from mewstream.protocol import transitions as table
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
@@ -36,10 +36,12 @@ from mewstream.protocol.records import (
     StreamOpened,
     StreamReused,
     StreamStarted,
+    Subscribed,
     Suspended,
     Unbanned,
     Uninvited,
     Unpaused,
+    Unsubscribed,
     WriteDenied,
     WriteGranted,
     WriteRequested,
@@ -140,6 +142,16 @@ def _remember(state: SpaceState, sender: str, id: str, answer: Answer) -> None:
         _forget_id(state, sender, oldest)
 
 
+def _subscribed(state: SpaceState, record: Subscribed | Unsubscribed) -> None:
+    if isinstance(record, Subscribed):
+        interest_state.subscribed(state, record)
+    else:
+        interest_state.unsubscribed(state, record)
+    if record.request_id is not None:
+        answer = Answer(record.digest, record.seq, record.ts, [record])
+        _remember(state, record.participant, record.request_id, answer)
+
+
 def _forget_id(state: SpaceState, sender: str, id: str) -> None:
     if state.used_ids.get(id) == sender:
         del state.used_ids[id]
@@ -205,6 +217,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
         present.transport = record.transport
         present.connected = True
     present.extensions = record.extensions
+    interest_state.joined(state, record)
     state.shut_down.pop(record.participant, None)
     state.timers.pop(("rejoin", record.participant, ""), None)
     state.timers.pop(("invitation", record.participant, ""), None)
@@ -216,6 +229,7 @@ def _left(state: SpaceState, record: Left) -> None:
     present = state.participants.pop(record.participant)
     state.connected -= present.connected
     state.welcome_digest.remove("participant", record.participant)
+    state.audiences.leave(record.participant)
     state.descriptions.forget(record.participant)
     state.timers.pop(("rejoin", record.participant, ""), None)
     for stream_id in _asked(state, record.participant):
@@ -233,6 +247,7 @@ def _suspended(state: SpaceState, record: Suspended) -> None:
     present = state.participants[record.participant]
     state.connected -= present.connected
     present.connected = False
+    state.audiences.leave(record.participant)
     state.timers["rejoin", record.participant, ""] = record.until
 
 
@@ -343,6 +358,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         _add_right(state, reader, "reads", stream.id)
     if record.alias is not None:
         state.aliases[record.alias] = stream.id
+    interest_state.stream_opened(state, stream)
     if record.start_by is not None:
         state.timers["start", stream.id, ""] = record.start_by
     _await_idle(state, stream)
@@ -413,6 +429,7 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
     digest_stream(state.welcome_digest.remove, stream)
     if stream.alias is not None:
         state.aliases.pop(stream.alias, None)
+    interest_state.stream_ended(state, stream)
     for opened_by in (stream.request_id, stream.open_id):
         _drop_indexed(state.opened_by, opened_by, stream.id)
     for participant in stream.auto_grant:
@@ -444,11 +461,14 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
         parent=record.parent,
         delegate=record.delegate,
     )
-    # What a right that is granted again with less depth does not cover any more ends at this very record.
-    for each in delegation.below(stream, record.participant, beyond=record.delegate.depth if record.delegate else 0):
-        _drop_writer(state, stream, each)
+    if held is not None and held.delegate is not None:
+        # What a right that is granted again with less depth does not cover any more ends at this very record.
+        depth = record.delegate.depth if record.delegate is not None else 0
+        for each in delegation.below(stream, record.participant, beyond=depth):
+            _drop_writer(state, stream, each)
     _set_writer(state, stream, record.participant, right)
-    delegation.narrow(stream, record.participant)
+    if record.delegate is not None:
+        delegation.narrow(stream, record.participant)
     if record.conditions is not None and record.participant in stream.auto_grant:
         # What was granted under conditions must not come back without them.
         _end_standing(state, stream, record.participant)
@@ -543,7 +563,8 @@ def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRigh
         state.welcome_digest.remove("writer", stream.id, writer, held.conditions)
     state.welcome_digest.add("writer", stream.id, writer, right.conditions)
     stream.writers[writer] = right
-    _drop_request(state, stream, writer)
+    if stream.write_requests:
+        _drop_request(state, stream, writer)
     _add_right(state, writer, "writes", stream.id)
     timer = ("expire", stream.id, writer)
     if right.expires_at is None:
@@ -617,4 +638,6 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     WriteDenied: _write_denied,
     ReadGranted: _readers_changed,
     ReadRevoked: _readers_changed,
+    Subscribed: _subscribed,
+    Unsubscribed: _subscribed,
 }

@@ -221,7 +221,7 @@ erasing.erase_space(new_tables({root!r}), {space!r})
 """
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 10, 25])
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 10, 22])
 def test_killed_and_erased_again(tmp_path: Path, steps: int) -> None:
     tables = new_tables(tmp_path)
     for seq in range(3):

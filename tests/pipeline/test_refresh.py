@@ -108,7 +108,7 @@ class TestFullRefresh:
         assert_same(tables_of(warehouse), before)
 
     @pytest.mark.long
-    @pytest.mark.parametrize("commits", [1, 2, 3, 9, 20, 22])
+    @pytest.mark.parametrize("commits", [1, 2, 3, 9, 17, 19])
     def test_killed_while_it_is_published(
         self, spark: SparkSession, journal: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch, commits: int
     ) -> None:

@@ -21,6 +21,7 @@ from mewstream.history.flow import Counted
 from mewstream.history.fold import KNOWN, SpaceHistory
 from mewstream.history.reading import SpaceRecords, by_space
 from mewstream.history.state import Announced
+from mewstream.journal.erase import ERASED
 from mewstream.journal.reader import partition_of
 from mewstream.pipeline.arrow_work import Batches
 from mewstream.pipeline.column_types import arrow_type
@@ -146,7 +147,9 @@ def fold(records: SpaceRecords, carried: Carried) -> Folded:
     auditor = SpaceAuditor(space, carried.audit, Counted(frames))
     for each in records.control:
         history.see(each)
-        auditor.see(each)
+        # What was erased says nothing. The summary counts it, and an erase leaves nothing else of a space.
+        if each.record != ERASED:
+            auditor.see(each)
     history.place(frames, records.offsets)
     rows = history.rows()
     found = [*map(_finding, auditor.findings), *(each._asdict() for each in history.all_findings())]

@@ -241,6 +241,7 @@ class Ledger:
         for stream in self.asks.pop(participant, ()):
             self.space.streams[stream].requests.pop(participant, None)
         self.space.to_suspend.pop(participant, None)
+        self.space.extended.pop(participant, None)
         self.set_timer(("rejoin", participant, ""), None)
         for stream in self.owns.get(participant, ()):
             self.await_owner(self.space.streams[stream], ts)

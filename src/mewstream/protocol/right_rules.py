@@ -44,7 +44,7 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     delegation = asked_delegation(state, sender, payload["delegate"]) if "delegate" in payload else None
     replaced = _replaced(state, sender, payload) if "replaces" in payload else None
     stream = permitted_stream(ledger, sender, envelope)
-    parent = acting_delegate(ledger, stream, sender, envelope)
+    parent = None if sender == stream.owner else acting_delegate(ledger, stream, sender, envelope)
     if replaced is not None:
         _check_replaceable(state, stream, sender, replaced, participant, payload)
         if parent is not None:

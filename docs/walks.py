@@ -212,6 +212,15 @@ def rendered(walk: Walk) -> str:
     return "\n".join(lines)
 
 
+def calls_in(text: str) -> list[Call]:
+    """The calls that a rendered walk lists, wherever the gateway waited between them."""
+    return [
+        Call(module, function)
+        for module, functions in re.findall(r"^\d+\. `([^`]+)`: (.*)$", text, re.MULTILINE)
+        for function in re.findall(r"`([^`]+)`", functions)
+    ]
+
+
 def main(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     for name, walk in walks().items():

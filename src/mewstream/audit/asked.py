@@ -445,7 +445,11 @@ def _policy(case: Case) -> dict[str, Any]:
     wrong = idle is not None and not is_time
     need(not wrong or case.sender not in case.space.extended, "validation_error", "idle_timeout is no time")
     idle = case.space.setting("policies", "idle_timeout") if idle is None or wrong else idle
-    return policy | {"owner_leave_grace": float(grace), "idle_timeout": float(idle)}
+    history = case.payload.get("history")
+    wrong = history is not None and history not in ("none", "joined", "all")
+    need(not wrong or case.sender not in case.space.extended, "validation_error", "that is no history")
+    history = case.space.setting("policies", "history") if history is None or wrong else history
+    return policy | {"owner_leave_grace": float(grace), "history": history, "idle_timeout": float(idle)}
 
 
 _CHOICES = {

@@ -23,6 +23,12 @@ _DEFAULTS: dict[str, Any] = {
     "resumed": False,
     "replaced": False,
 }
+#: What the policy of a stream says, in its order, where the journal is older than the last of them.
+_FIRST_POLICIES: dict[str, Any] = {
+    **dict.fromkeys(("on_owner_leave", "owner_leave_grace", "on_slow", "validate")),
+    "history": "joined",
+    "idle_timeout": 0.0,
+}
 #: Fields that are judged elsewhere, or are words.
 _NOT_COMPARED = {"record", "seq", "ts", "cause_seq", "welcome_digest"}
 _RULES: dict[str, tuple[Callable[[Event], list[Expected]], ...]] = {
@@ -269,6 +275,8 @@ class SpaceAuditor:
                 value, right = (
                     [each for each in some if each not in stream.disputed] for some in (value or [], right or [])
                 )
+            if key == "policy" and isinstance(value, dict):
+                value = _FIRST_POLICIES | value
             if key == "formats":
                 value = [{name: each[name] for name in each if name != "schema_hash"} for each in value or ()]
             if (key == "message" and key not in asked) or (right is None and not space.whole and key in asked):

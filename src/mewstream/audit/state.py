@@ -23,6 +23,7 @@ _DOCUMENTED: dict[str, dict[str, Any]] = {
         "reconnect_grace": 0.0,
         "suspend_for": 30.0,
         "start_timeout": 60.0,
+        "history": "joined",
         "idle_timeout": 0.0,
         "invites": "ordinary",
     },

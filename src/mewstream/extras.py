@@ -22,7 +22,7 @@ EXTRAS: dict[str, dict[str, str]] = {
         "pyarrow": "pyarrow",
         "re2": "google-re2",
     },
-    "jwt": {"cryptography": "cryptography", "jwt": "PyJWT"},
+    "jwt": {"cryptography": "cryptography", "jwt": "pyjwt"},
     "query": {
         "deltalake": "deltalake",
         "duckdb": "duckdb",

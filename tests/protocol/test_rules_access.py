@@ -21,6 +21,7 @@ class TestInvitations:
         ended = space.tick(60)
         assert ended.one(Uninvited).reason == "expired"
         assert ended.told("system/presence") == {"event": "uninvited", "participant": {"id": "guest"}}
+        assert space.join("guest").error == "unauthorized", "also if its token was checked just before"
         assert space.send("admin", "space/invite", INVITE).error is None, "the name is free again"
 
     def test_whoever_has_joined_stays(self) -> None:

@@ -523,7 +523,9 @@ class Space:
         first = decision.written[0]
         if isinstance(first, Refused):
             if first.code == Unauthorized.code:
-                return JoinRefused(Unauthorized(first.message, **first.details), CloseReason.BANNED)
+                is_banned = "banned_until" in first.details
+                reason = CloseReason.BANNED if is_banned else CloseReason.BAD_TOKEN
+                return JoinRefused(Unauthorized(first.message, **first.details), reason)
             limit = LimitExceeded(first.message, limit="participants_per_space")
             return JoinRefused(limit, CloseReason.SPACE_FULL)
         return None

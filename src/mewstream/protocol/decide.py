@@ -157,6 +157,11 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
     if (until := state.banned.get(id)) is not None:
         write_refusal(ledger, banned(until), sender=id, kind=kinds.JOIN)
         return
+    if id not in state.roster:
+        # Its invitation, or what its signed token gave, has ended since the token was checked.
+        flaw: PeerError = Unauthorized(f"{id!r} is not a participant of this space any more")
+        write_refusal(ledger, flaw, sender=id, kind=kinds.JOIN)
+        return
     present = state.participants.get(id)
     if present is None and len(state.participants) >= state.limits.participants_per_space:
         flaw = LimitExceeded(

@@ -79,3 +79,19 @@ async def test_snapshots_and_sealing_leave_a_replaced_directory_alone(tmp_path: 
     files = [each.name for each in (tmp_path / "journal/p0").iterdir()]
     assert not [name for name in files if "snapshot" in name or "sealed" in name]
     driven.die()
+
+
+async def test_a_sync_that_ends_while_the_journal_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The event loop is told of it only after the close, which has synced everything."""
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    driven = Driven(tmp_path, QuickFiles(), durability="fsync")
+    sent = Sent(driven)
+    sent.frames(3)
+    writer = driven.running.writers[0]
+    writer.write_waiting()
+    writer._has_written()
+    assert writer.is_syncing
+    driven.running.close()
+    await asyncio.sleep(0.05)
+    assert complaints == [] and not caplog.records

@@ -46,6 +46,7 @@ class FileWriter:
         self._writing: Future[None] | None = None
         self._is_rolling = False
         """The writing thread begins a new segment; until it has, nothing can be synced."""
+        self._is_closed = False
 
     @property
     def end_offset(self) -> int:
@@ -96,7 +97,9 @@ class FileWriter:
         self.partition.flush(may_roll=False)
 
     def close(self) -> None:
-        """Write and sync everything. Raises whatever goes wrong. The threads have ended before."""
+        """Write and sync everything. Raises whatever goes wrong. The threads have ended before, but the event loop may
+        be told of that only afterwards."""
+        self._is_closed = True
         with contextlib.suppress(Exception):
             self._finish_writing()  # what the thread could not write is written below
         self.partition.flush()
@@ -111,7 +114,7 @@ class FileWriter:
 
     def _thread_has_written(self, writing: Future[None]) -> None:
         if self._writing is not writing:
-            return  # a flush has waited for it
+            return  # a flush, or the close, has waited for it
         try:
             self._finish_writing()
         except Exception as error:
@@ -164,6 +167,8 @@ class FileWriter:
 
     def _thread_has_synced(self, batches: int, future: asyncio.Future[None]) -> None:
         self.is_syncing = False
+        if self._is_closed:
+            return  # everything was synced once more
         error = future.exception()
         if error is not None:
             self._host.on_failure(error)

@@ -40,6 +40,7 @@ from mewstream.protocol.records import (
     EnvelopeAccepted,
     Frame,
     FramesDropped,
+    HistoryRead,
     Invited,
     Joined,
     Left,
@@ -133,6 +134,18 @@ def every_record() -> list[Record]:
         (Unpaused, {"participant": "b", "by": "ann"}),
         (Unpaused, {"participant": "b", "by": "system:gateway", "request_id": "r"}),
         (ShutDown, {"participant": "b", "by": "ann"}),
+        (
+            HistoryRead,
+            {
+                "participant": "b",
+                "stream_id": "stream-1",
+                "from_seq": 3,
+                "to_seq": 9,
+                "frames": 4,
+                "transport": "websocket",
+                "request_id": "r",
+            },
+        ),
         (
             Subscribed,
             {"participant": "b", "interest": Interest({"a": 0.0}, {}, {"*/b": 0.0}), "streams": [], "total": 0},

@@ -137,4 +137,7 @@ class Person:
         return code
 
     def close(self) -> None:
-        self.child.close(force=True)
+        try:
+            self.child.close(force=True)
+        except pexpect.ExceptionPexpect:
+            os.waitpid(self.child.pid, 0)  # it was killed, and a busy machine takes a while

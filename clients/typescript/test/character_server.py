@@ -20,9 +20,7 @@ async def read(stream: mewstream.Stream) -> None:
 async def main(url: str, token: str) -> None:
     async with mewstream.connect(url, participant="character-server", token=token) as space:
         events = space.events()
-        stream = await space.announce(
-            desired_id="position", target=["character-server", "player1", "player2", "ai-agent"]
-        )
+        stream = await space.announce(name="position", target=["character-server", "player1", "player2", "ai-agent"])
         await stream.start()
 
         @space.tool

@@ -157,6 +157,11 @@ export class FormatViolationError extends RefusedError {
   static override readonly code = "format_violation";
 }
 
+/** What was asked of the past is not kept any more. `details.first_seq` is where it begins. */
+export class HistoryGoneError extends RefusedError {
+  static override readonly code = "history_gone";
+}
+
 /** The stream has several formats, and the frame does not say which it has. */
 export class FormatRequiredError extends RefusedError {
   static override readonly code = "format_required";

@@ -3,6 +3,7 @@ import {
   CapabilityViolationError,
   FormatRequiredError,
   FormatViolationError,
+  HistoryGoneError,
   InvalidOperationError,
   InvalidRequestError,
   JournalUnavailableError,
@@ -25,7 +26,7 @@ const BY_CODE = new Map(
     ...[ValidationError, InvalidRequestError, CapabilityViolationError, ReservedKindError, UnauthorizedError],
     ...[UnauthorizedStreamWriteError, StreamNotFoundError, ParticipantNotFoundError, TargetNotFoundError],
     ...[InvalidOperationError, AlreadyExistsError, SequenceRegressionError, FormatViolationError],
-    ...[FormatRequiredError, LimitExceededError, JournalUnavailableError],
+    ...[FormatRequiredError, HistoryGoneError, LimitExceededError, JournalUnavailableError],
   ].map((each) => [each.code as string, each]),
 );
 

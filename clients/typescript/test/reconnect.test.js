@@ -47,7 +47,9 @@ suite("resume", () => {
         [true, 0],
       ],
     );
-    assert.ok(resumed.every(({ fromSeq, toSeq }) => fromSeq > 500 && toSeq >= fromSeq - 1));
+    // What bob had not read yet when the gateway was killed comes again, so it may begin earlier than ann's.
+    assert.ok(resumed[0].fromSeq > 500);
+    assert.ok(resumed.every(({ fromSeq, toSeq }) => fromSeq > 0 && toSeq >= fromSeq - 1));
     await later;
     await before.send("501"); // the right has survived
     const received = await take(frames, 502);

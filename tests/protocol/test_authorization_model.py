@@ -70,7 +70,7 @@ seconds = st.sampled_from((0.0, 1.0, 2.0, 5.0))
 
 def config(**policies: Any) -> dict[str, Any]:
     participants = {id: {"capabilities": [{"kind": kind} for kind in CAPABILITIES[id]]} for id in PEOPLE}
-    return {"participants": participants, "policies": policies}
+    return {"participants": participants, "policies": {"reconnect_grace": 0.0, **policies}}
 
 
 def envelope_command(sender: str, kind: str, payload: dict[str, Any], **fields: Any) -> commands.Send:
@@ -336,19 +336,20 @@ class SpaceMachine(RuleBasedStateMachine):
         joined, *_ = self.play(commands.Join(who, "websocket", continues), expected)
         self.sessions.append((who, joined.seq))
 
-    @rule(which=st.integers(0, 9))
-    def disconnect(self, which: int) -> None:
+    @rule(which=st.integers(0, 9), closed=st.booleans())
+    def disconnect(self, which: int, closed: bool) -> None:
         """Of this session or an old one, of somebody here or gone."""
         who, session = self.sessions[-1 - which % len(self.sessions)]
-        self._disconnect(who, session)
+        self._disconnect(who, session, closed)
 
     @rule(who=person)
     def lose(self, who: str) -> None:
         if self.model.present(who):
             self._disconnect(who, self.model.people[who]["session"])
 
-    def _disconnect(self, who: str, session: int) -> None:
-        self.play(commands.Disconnect(who, session), self.model.disconnect(self.now, who, session))
+    def _disconnect(self, who: str, session: int, closed: bool = False) -> None:
+        expected = self.model.disconnect(self.now, who, session, closed=closed)
+        self.play(commands.Disconnect(who, session, is_final=closed), expected)
 
     @rule(which=which)
     def lose_owner(self, which: int) -> None:

@@ -212,6 +212,15 @@ class View:
                     for stream in self.streams.values():
                         stream._answered(id)
                 return events.Left(id, message=message)
+            case "suspended":
+                if not is_replay:
+                    self._set_owner_connected(id, False)
+                return events.Suspended(id, untrusted.text(message.payload.get("until")), message=message)
+            case "resumed":
+                if not is_replay and id != self.me:
+                    self.participants._by_id[id] = Participant(id, capabilities)
+                    self._set_owner_connected(id, True)
+                return events.Returned(id, message=message)
             case "invited":
                 return events.Invited(id, untrusted.text(message.payload.get("by")) or "", message=message)
         return events.Received(message.kind, message.sender, message=message)

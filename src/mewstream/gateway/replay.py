@@ -30,7 +30,7 @@ from mewstream.protocol import frames
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable
 from mewstream.protocol.position import Position
 from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
-from mewstream.protocol.render import render, visible_to, with_seq
+from mewstream.protocol.render import needs_extensions, render, visible_to, with_seq
 from mewstream.protocol.state import SpaceState
 
 log = logging.getLogger("mewstream.gateway")
@@ -73,14 +73,17 @@ class Viewer:
     """Filters records for one participant. Consecutive frames mostly have the same reader set, which may be large, so
     it is searched once for all of them."""
 
-    def __init__(self, participant: str) -> None:
+    def __init__(self, participant: str, *, knows_extensions: bool = True) -> None:
         self.participant = participant
+        self._knows_extensions = knows_extensions
         self._readers: tuple[str, ...] | None = None
         self._is_reader = False
 
     def sees(self, record: Record) -> bool:
         """Whether a record's message was for this participant, connected or not."""
         if type(record) is not Frame or record.readers is None:
+            if not self._knows_extensions and needs_extensions(record):
+                return False
             return visible_to(record, self.participant)
         if record.readers is not self._readers:
             self._readers = record.readers
@@ -234,7 +237,8 @@ class Replay:
         begin = max(after, state.first_joins.get(participant, state.seq))
         most = _RECORDS_PER_MESSAGE * limit
         entries = self._entries_above(begin, most, from_memory, is_from_start=after == 0)
-        viewer, epochs = Viewer(participant), Epochs(state)
+        knows_extensions = state.knows_extensions(participant)
+        viewer, epochs = Viewer(participant, knows_extensions=knows_extensions), Epochs(state)
         try:
             return await self._threads.polling.run(
                 (self._space, participant), lambda: self._page(entries, begin, limit, viewer, epochs)

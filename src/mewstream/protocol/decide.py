@@ -128,7 +128,7 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
             # A connection that was replaced or suspended has nothing left to take away.
             if present is not None and present.connected and present.session == command.session:
                 grace = state.policies.reconnect_grace
-                if grace > 0:
+                if grace > 0 and not command.is_final:
                     _suspend(ledger, command.participant, grace, command.reason)
                 else:
                     _leave(ledger, command.participant, command.reason)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mewstream
-from mewstream import Returned, Suspended
+from mewstream import Returned, Suspended, WriteGranted
 from support import Client, GatewayProcess, active_stream, running_gateway, space_config, token_of
 
 #: A client that knows more than v0.4.
@@ -173,3 +173,82 @@ async def test_the_sdk_tells_of_it(gateway: GatewayProcess) -> None:
                         break
             assert not cy.is_closed
         await bob.close()
+
+
+async def grant(owner: Client, stream: str, who: str, **terms: Any) -> dict[str, Any]:
+    id = await owner.send("stream/grant-write", {"stream_id": stream, "participant_id": who, **terms})
+    return dict((await owner.receive("stream/write-granted", of=id))["payload"])
+
+
+async def test_a_grant_says_what_becomes_of_it_when_the_connection_is_lost(gateway: GatewayProcess) -> None:
+    async with scene(gateway) as (ann, bob, cy, stream):
+        assert (await grant(ann, stream, "bob", on_disconnect="revoke"))["conditions"] == {"on_disconnect": "revoke"}
+        await grant(ann, stream, "cy", on_disconnect=0.3)
+        bob.connection.transport.abort()
+        revoked = await ann.receive("stream/write-revoked", stream_id=stream)
+        assert revoked["payload"].items() >= {"participant_id": "bob", "reason": "disconnected"}.items()
+        assert revoked["payload"]["authorized_writers"] == ["ann", "cy"]
+        await cy.close()
+        assert presence(ann, "bob") == ["suspended"]
+        revoked = await ann.receive("stream/write-revoked", participant_id="cy")
+        assert presence(ann, "cy") == ["leave"]
+        dee = await gateway.join("dee")
+        await grant(ann, stream, "dee", on_disconnect="keep")
+        await dee.close()
+        await ann.receive("system/presence", event="leave", participant={"id": "dee"})
+        again = await gateway.join("dee")
+        await again.frame(stream, "kept")
+        assert await ann.receive_frame(stream) == "kept"
+        await again.close()
+        back = await gateway.join("bob")
+        await back.close()
+
+
+async def test_a_grant_waits_for_somebody_who_is_absent(gateway: GatewayProcess) -> None:
+    async with scene(gateway) as (ann, _bob, cy, stream):
+        pending = await grant(ann, stream, "dee", when_absent=True, reason="your shift")
+        assert (pending["pending"], pending["authorized_writers"]) == (True, ["ann", "bob"])
+        assert (await cy.receive("stream/write-granted", participant_id="dee"))["payload"]["pending"] is True
+        refused = {"stream_id": stream, "participant_id": "nobody", "when_absent": True}
+        await ann.error("participant_not_found", of=await ann.send("stream/grant-write", refused))
+        late = await gateway.join("dee")
+        assert active_stream(late.welcome, stream)["pending_writers"] == ["dee"]
+        granted = (await late.receive("stream/write-granted", participant_id="dee"))["payload"]
+        assert (granted["authorized_writers"], granted["reason"]) == (["ann", "bob", "dee"], "your shift")
+        await late.frame(stream, "mine")
+        assert await cy.receive_frame(stream) == "mine"
+        await late.close()
+
+
+async def test_the_sdk_grants_to_absent_writers(gateway: GatewayProcess) -> None:
+    connecting = mewstream.connect(gateway.ws_url, participant="ann", token=token_of("ann"))
+    async with connecting as ann, ann.open_stream() as stream:
+        with ann.events() as news:
+            await stream.grant("dee", when_absent=True, on_disconnect="keep")
+            assert (stream.pending_writers, stream.authorized_writers, stream.conditions) == (["dee"], ["ann"], {})
+            dee = await gateway.join("dee")
+            granted = [each async for each in first(news, 2) if isinstance(each, WriteGranted)]
+            assert [each.pending for each in granted] == [True, False]
+        assert (stream.pending_writers, stream.authorized_writers) == ([], ["ann", "dee"])
+        assert stream.conditions == {"dee": {"on_disconnect": "keep"}}
+        await dee.close()
+        await stream.revoke("dee")
+        await stream.grant("dee", when_absent=True)
+        await stream.revoke("dee")
+        assert stream.pending_writers == []
+
+
+async def first(news: mewstream.Events, grants: int) -> AsyncIterator[mewstream.Event]:
+    """The events up to the last of so many grants."""
+    async for event in news:
+        yield event
+        grants -= isinstance(event, WriteGranted)
+        if not grants:
+            return
+
+
+async def test_over_http_a_grant_may_wait(gateway: GatewayProcess) -> None:
+    async with scene(gateway) as (_ann, _bob, _cy, stream):
+        payload = {"stream_id": stream, "participant_id": "dee", "when_absent": True}
+        status, answer = await gateway.post("ann", {"kind": "stream/grant-write", "payload": payload})
+        assert (status, answer["status"], answer["pending"]) == (200, "granted", True)

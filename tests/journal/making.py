@@ -178,6 +178,7 @@ def every_record() -> list[Record]:
                 "expires_at": START,
                 "max_frames": 3,
                 "request_id": "q",
+                "pending": True,
             },
         ),
         (WriteRevoked, {"stream_id": "s", "participant": "b", "authorized_writers": [], "by": "a", "reason": "r"}),

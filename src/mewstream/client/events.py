@@ -122,6 +122,8 @@ class WriteGranted(_RightChanged, frozen=True):
     """A participant may write to a stream, under ``conditions`` if there are any."""
 
     conditions: dict[str, Any] | None = None
+    pending: bool = False
+    """It is granted when the participant joins."""
 
 
 class WriteRevoked(_RightChanged, frozen=True):

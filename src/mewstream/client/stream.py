@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -38,7 +38,7 @@ _GATEWAY_FIELDS = frozenset(
     {
         *("stream_id", "namespace", "owner", "owner_connected", "authorized_writers", "authorized_readers"),
         *("created", "status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities"),
-        *("reused", "alias_taken_by"),
+        *("reused", "alias_taken_by", "pending_writers"),
         "write_requests",
     }
 )
@@ -147,6 +147,11 @@ class Stream(AbstractAsyncContextManager["Stream"]):
     def formats(self) -> list[Format]:
         """The formats that its frames may have; empty if it declares none."""
         return [format_of(each) for each in untrusted.objects(self._described.get("formats"))]
+
+    @property
+    def pending_writers(self) -> list[str]:
+        """The participants who may write as soon as they join."""
+        return untrusted.texts(self._described.get("pending_writers"))
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -356,13 +361,25 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
         replaces: str | None = None,
+        on_disconnect: Literal["revoke", "keep"] | float | None = None,
+        when_absent: bool = False,
     ) -> None:
         """Let another participant write: until it is revoked, until the time ``expires_at``, or for ``max_frames``
-        frames. ``replaces`` is a writer that loses the right at the same moment, so that both are never writers.
-        Raises :class:`ParticipantNotFound`, :class:`InvalidOperation` if the one to be replaced is no writer or owns
-        the stream, and ValueError for a time without a time zone."""
+        frames. ``on_disconnect`` says what becomes of the right when the connection of that participant is lost: it is
+        revoked at once, is kept, or ends after that many seconds. With ``when_absent``, a participant that is not here
+        is granted the right when it joins. ``replaces`` is a writer that loses the right at the same moment, so that
+        both are never writers. Raises :class:`ParticipantNotFound`, :class:`InvalidOperation` if the one to be replaced
+        is no writer or owns the stream, and ValueError for a time without a time zone."""
         conditions = messages.without_none(expires_at=_rfc3339(expires_at), max_frames=max_frames)
-        await self._change(kinds.GRANT_WRITE, participant, reason, conditions=conditions or None, replaces=replaces)
+        await self._change(
+            kinds.GRANT_WRITE,
+            participant,
+            reason,
+            conditions=conditions or None,
+            replaces=replaces,
+            on_disconnect=on_disconnect,
+            when_absent=when_absent or None,
+        )
 
     async def hand_over(self, to: str, *, reason: str | None = None) -> None:
         """Let another participant write in the place of the one who writes now, beside the owner; if there is none, it

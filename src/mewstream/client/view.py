@@ -279,21 +279,24 @@ class View:
         payload = message.payload
         id, participant = message.stream_id, untrusted.text(payload.get("participant_id")) or ""
         given = untrusted.as_object(payload.get("conditions")) or None
+        is_pending = payload.get("pending") is True
         stream = self.streams.get(id)
         if stream is not None and not is_replay:
             changes: dict[str, Any] = {key: payload[key] for key in _RIGHTS if key in payload}
             if message.kind in (kinds.WRITE_GRANTED, kinds.WRITE_REVOKED):
                 conditions = stream.conditions
                 conditions.pop(participant, None)
-                if given is not None and message.kind == kinds.WRITE_GRANTED:
+                if given is not None and message.kind == kinds.WRITE_GRANTED and not is_pending:
                     conditions[participant] = given
                 changes["conditions"] = conditions
+                waiting = [each for each in stream.pending_writers if each != participant]
+                changes["pending_writers"] = [*waiting, participant] if is_pending else waiting
             stream._update(**changes)
             if message.kind in (kinds.WRITE_GRANTED, kinds.WRITE_DENIED):
                 stream._answered(participant)
         by, reason = untrusted.text(payload.get("by")), untrusted.text(payload.get("reason"))
         if message.kind == kinds.WRITE_GRANTED:
-            return events.WriteGranted(id, participant, by, reason, given, message=message)
+            return events.WriteGranted(id, participant, by, reason, given, is_pending, message=message)
         kind = {
             kinds.WRITE_REVOKED: events.WriteRevoked,
             kinds.WRITE_DENIED: events.WriteDenied,

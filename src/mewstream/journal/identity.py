@@ -28,7 +28,10 @@ ADMISSIONS = "admissions"
 WRITE_REQUESTS = "write-requests"
 """Participants ask for the right to write (``write-requested``, ``write-denied``), and a grant may replace a writer."""
 
-FEATURES = (ADMISSIONS, NAMES, READERS_BY_REFERENCE, WRITE_REQUESTS)
+PENDING_GRANTS = "pending-grants"
+"""A grant may be ``pending`` until its participant joins, and its conditions may have ``on_disconnect``."""
+
+FEATURES = (ADMISSIONS, NAMES, PENDING_GRANTS, READERS_BY_REFERENCE, WRITE_REQUESTS)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

@@ -53,9 +53,10 @@ from mewstream.protocol.records import (
 from mewstream.protocol.refusals import excerpt, write_refusal
 from mewstream.protocol.right_rules import (
     RIGHT_RULES,
-    auto_grants_on_join,
+    grants_on_join,
     require_present,
     revoke_on_leave,
+    revoke_on_suspension,
     stream_timer_due,
 )
 from mewstream.protocol.state import Answer, SpaceState
@@ -129,7 +130,8 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
             if present is not None and present.connected and present.session == command.session:
                 grace = state.policies.reconnect_grace
                 if grace > 0 and not command.is_final:
-                    _suspend(ledger, command.participant, grace, command.reason)
+                    suspended = _suspend(ledger, command.participant, grace, command.reason)
+                    revoke_on_suspension(ledger, command.participant, command.reason, suspended.seq)
                 else:
                     _leave(ledger, command.participant, command.reason)
         case commands.Suspend():
@@ -170,7 +172,7 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         continues=present is not None and command.continues,
         extensions=command.extensions,
     )
-    auto_grants_on_join(ledger, id)
+    grants_on_join(ledger, id)
 
 
 def _leave(ledger: Ledger, participant: str, reason: str, cause: int | None = None) -> None:
@@ -178,11 +180,11 @@ def _leave(ledger: Ledger, participant: str, reason: str, cause: int | None = No
     revoke_on_leave(ledger, participant, reason, left.seq)
 
 
-def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> None:
+def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> Suspended:
     until = ledger.now + round(seconds * SECOND)
     # A second reason to wait never shortens the first.
     until = max(until, ledger.state.timers.get(("rejoin", participant, ""), 0))
-    ledger.write(Suspended, participant=participant, until=until, reason=reason)
+    return ledger.write(Suspended, participant=participant, until=until, reason=reason)
 
 
 def _jump(ledger: Ledger, command: commands.ClockJump) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 Conditions = dict[str, Any]
-"""``{"expires_at": RFC 3339, "max_frames": int}``, each key optional."""
+"""``{"expires_at": RFC 3339, "max_frames": int, "on_disconnect": str | float}``, each key optional."""
 
 
 class Record(msgspec.Struct, tag_field="record", kw_only=False, omit_defaults=True):
@@ -251,6 +251,8 @@ class WriteGranted(Record, tag="write-granted"):
     request_id: str | None = None
     replaces: str | None = None
     """The writer in whose place it was granted, whose right the record before took away."""
+    pending: bool = False
+    """It waits until the participant joins, who is not a writer yet."""
 
 
 class WriteRevoked(Record, tag="write-revoked"):

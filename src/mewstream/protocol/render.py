@@ -257,6 +257,8 @@ def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted
         payload["authorized_readers"] = record.authorized_readers
     if isinstance(record, WriteGranted) and record.conditions is not None:
         payload["conditions"] = record.conditions
+    if isinstance(record, WriteGranted) and record.pending:
+        payload["pending"] = True
     if isinstance(record, WriteGranted) and record.replaces is not None:
         payload["replaces"] = record.replaces
     if isinstance(record, WriteRevoked) and record.replaced_by is not None:

@@ -68,6 +68,22 @@ class WriteRight(msgspec.Struct):
     frames_left: int | None = None
     conditions: dict[str, Any] | None = None
 
+    @property
+    def on_disconnect(self) -> str | float | None:
+        """What becomes of it when the connection is lost: ``revoke``, ``keep``, or the seconds for which it stays. It
+        is None if the right ends when the writer leaves."""
+        return None if self.conditions is None else self.conditions.get("on_disconnect")
+
+
+class PendingRight(msgspec.Struct):
+    """A right to write that waits for somebody to join."""
+
+    by: str
+    reason: str | None = None
+    conditions: dict[str, Any] | None = None
+    expires_at: int | None = None
+    max_frames: int | None = None
+
 
 class WriteRequest(msgspec.Struct):
     """What a participant that wants to write has said. ``ts`` is when it asked first."""
@@ -93,6 +109,8 @@ class Stream(msgspec.Struct):
     alias: str | None
     announced: bool
     formats: list[dict[str, Any]]
+    pending: dict[str, PendingRight] = {}
+    """What is granted to participants when they join."""
     frames: int = 0
     last_seq: int = 0
     last_ts: int = 0
@@ -169,6 +187,7 @@ class Stream(msgspec.Struct):
             ("authorized_readers", None if self.readers is None else list(self.readers)),
             ("formats", self.formats or None),
             ("conditions", conditions or None),
+            ("pending_writers", list(self.pending) or None),
             # These are told once, in the answer to a request.
             ("reused", None),
             ("alias_taken_by", None),
@@ -309,11 +328,6 @@ class SpaceState:
     def is_present(self, participant: str) -> bool:
         """Connected, or suspended and expected back."""
         return participant in self.participants
-
-    def knows_extensions(self, participant: str) -> bool:
-        """Whether its client has sent ``extensions``. What it does not mean as we do stays metadata otherwise."""
-        present = self.participants.get(participant)
-        return present is not None and present.extensions is not None
 
     def is_paused(self, participant: str, now: int) -> bool:
         pause = self.paused.get(participant)

@@ -323,7 +323,7 @@ def _stream_policy(state: SpaceState, sender: str, payload: dict[str, Any]) -> S
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_GRACE_SECONDS:
-            if is_new and not state.knows_extensions(sender):
+            if is_new and state.knows_v04_alone(sender):
                 return default
             raise ValidationFailed(f"payload.{key} must be seconds from 0 to {MAX_GRACE_SECONDS}", field=key)
         return float(value)

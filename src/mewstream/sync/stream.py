@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mewstream.client import space as client
 from mewstream.client.format import Format
@@ -94,6 +94,10 @@ class Stream:
         return self._stream.formats
 
     @property
+    def pending_writers(self) -> list[str]:
+        return self._stream.pending_writers
+
+    @property
     def conditions(self) -> dict[str, Any]:
         return self._stream.conditions
 
@@ -132,10 +136,18 @@ class Stream:
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
         replaces: str | None = None,
+        on_disconnect: Literal["revoke", "keep"] | float | None = None,
+        when_absent: bool = False,
     ) -> None:
         self._loop.run(
             self._stream.grant(
-                participant, reason=reason, expires_at=expires_at, max_frames=max_frames, replaces=replaces
+                participant,
+                reason=reason,
+                expires_at=expires_at,
+                max_frames=max_frames,
+                replaces=replaces,
+                on_disconnect=on_disconnect,
+                when_absent=when_absent,
             )
         )
 

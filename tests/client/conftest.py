@@ -6,7 +6,7 @@ import pytest
 
 from support import GatewayProcess, running_gateway, space_config
 
-PEOPLE = ("ann", "bob", "cy", "dee")
+PEOPLE = ("ann", "bob", "cy", "dee", "late")
 #: The others may do everything, also with the streams of others.
 MODEST = {"dee": [{"kind": "chat"}, {"kind": "mcp/*"}, {"kind": "stream/request"}]}
 

@@ -15,7 +15,7 @@ from mewstream import Backoff, ConnectError, ConnectionClosed, FramesUnconfirmed
 from mewstream.client.confirmations import Tally
 from mewstream.client.connection import Connection
 from mewstream.client.events import Resumed
-from mewstream.client.joining import Joiner
+from mewstream.client.joining import Joiner, may_reconnect
 from mewstream.client.link import Link
 from mewstream.client.messages import Message, encode
 from mewstream.client.routes import Routes
@@ -81,6 +81,8 @@ class PlayedGateway:
             self.outcomes.put_nowait(outcome)
         self.resumes: list[Position | None] = []
         self.connections: list[PlayedConnection] = []
+
+    may_join_again = staticmethod(may_reconnect)
 
     async def join(self, welcomed: Callable[[Connection, Message], Any], resume: Position | None) -> PlayedConnection:
         self.resumes.append(resume)

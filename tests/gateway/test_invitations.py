@@ -28,7 +28,7 @@ class TestTokens:
             minted.append(participant)
             return f"secret-{participant}"
 
-        return Invitations(SpaceState("demo"), mint, "ws://here"), minted
+        return Invitations(SpaceState("demo"), mint, lambda participant: None, "ws://here"), minted
 
     def test_a_token_is_made_once_and_told_again(self) -> None:
         invitations, minted = self.make()
@@ -52,7 +52,7 @@ class TestTokens:
         def mint(participant: str) -> str:
             raise OSError("no space left on device")
 
-        invitations = Invitations(SpaceState("demo"), mint, "ws://here")
+        invitations = Invitations(SpaceState("demo"), mint, lambda participant: None, "ws://here")
         assert invitations.without_token(Decision([INVITED])) is INVITED
 
     def test_a_decision_without_invitations_needs_none(self) -> None:
@@ -61,7 +61,7 @@ class TestTokens:
 
 
 class TestAnswers:
-    invitations = Invitations(SpaceState("demo", epoch="e"), str, "ws://here")
+    invitations = Invitations(SpaceState("demo", epoch="e"), str, lambda participant: None, "ws://here")
 
     def test_an_acknowledgement(self) -> None:
         message = json.loads(self.invitations.acknowledgement(INVITED))

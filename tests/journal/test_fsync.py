@@ -435,6 +435,7 @@ def make_space(driven: Driven, *people: str) -> Space:
         logs=SpaceLogs(SPACE, None, None),
         threads=ReplayThreads(asyncio.get_running_loop()),
         mint_token=lambda participant: f"token-{participant}",
+        forget_token=lambda participant: None,
         connection_url="ws://x",
         work=FairQueue(asyncio.get_running_loop()),
         clock=MachineClock(),

@@ -243,6 +243,10 @@ class Space:
         for stream in state.streams.values():
             assert stream.owner in stream.writers
             assert all(writer in state.rights for writer in stream.writers)
+            for right in stream.writers.values():
+                above = stream.writers[right.parent].delegate if right.parent is not None else None
+                assert right.parent is None or above is not None, "what is below ends with what is above"
+                assert right.delegate is None or above is None or right.delegate.depth < above.depth
 
 
 def is_frame(outcome: Outcome) -> bool:

@@ -129,7 +129,7 @@ class Model:
             return self._leave(now, name, "disconnected")
         stream = self.streams[name]
         if what == "expire":
-            return self._written(now, [self._revoke(name, writer, "expired")])
+            return self._written(now, self._revoke(name, writer, "expired"))
         if what == "owner" and stream["on_owner_leave"] == "transfer":
             heirs = [each for each in stream["writers"] if each != stream["owner"] and self.connected(each)]
             if heirs:
@@ -249,18 +249,44 @@ class Model:
         expires_at: int | None,
         max_frames: int | None,
         replaces: str | None = None,
+        depth: int = 0,
+        most: int | None = None,
         flaw: str | None = None,
     ) -> list[Fact]:
-        id = self._checked(sender, name, flaw)
+        """``depth`` and ``most`` are those of ``delegate``: 0 without one."""
+        id = self._checked(sender, name, flaw, delegate_at=max(now, self.ts))
         if id not in self.streams:
             return self.refuse(now, sender, id)
-        if replaces is not None and (replaces in (self.streams[id]["owner"], who) or not self._writes(id, replaces)):
-            return self.refuse(now, sender, "invalid_operation")
+        parent = sender if self._is_only_delegate(id, sender) else None
+        if replaces is not None:
+            if replaces in (self.streams[id]["owner"], who) or not self._writes(id, replaces):
+                return self.refuse(now, sender, "invalid_operation")
+            if parent is not None and replaces not in self._below(id, parent):
+                return self.refuse(now, sender, "unauthorized")
         stream, conditional = self.streams[id], expires_at is not None or max_frames is not None
-        if who == stream["owner"] and conditional:
+        if who == stream["owner"] and (conditional or depth):
             return self.refuse(now, sender, "invalid_operation")
         if expires_at is not None and expires_at <= max(now, self.ts):
             return self.refuse(now, sender, "invalid_operation")
+        gone = {replaces, *self._below(id, replaces)} if replaces is not None else set()
+        held = None if who in gone else stream["writers"].get(who)
+        if held is not None and held["parent"] != parent:
+            return self.refuse(now, sender, "invalid_operation")
+        if parent is not None:
+            above = [stream["writers"][each] for each in self._chain(id, parent)]
+            if any(
+                (expires_at is not None and each["expires_at"] is not None and expires_at > each["expires_at"])
+                or (max_frames is not None and each["frames_left"] is not None and max_frames > each["frames_left"])
+                for each in above
+            ):
+                return self.refuse(now, sender, "invalid_operation")
+            own = above[0]
+            if depth >= own["depth"] or (own["most"] is not None and depth and (most or 0) > own["most"]):
+                return self.refuse(now, sender, "invalid_operation")
+            for each in self._chain(id, parent):
+                bound = stream["writers"][each]["most"]
+                if held is None and bound is not None and len(set(self._below(id, each)) - gone) >= bound:
+                    return self.refuse(now, sender, "limit_exceeded")
         if not self.present(who):
             return self.refuse(now, sender, "participant_not_found")
         if conditional:
@@ -269,10 +295,22 @@ class Model:
         facts: list[Fact] = [("envelope", sender)]
         if replaces is not None:
             stream["auto"].discard(replaces)
-            facts.append(self._revoke(id, replaces, None))
+            facts += self._revoke(id, replaces, None)
         self.grants += 1
-        self._set_right(id, who, expires_at, max_frames)
-        return self._written(now, [*facts, ("granted", id, who, set(stream["writers"]), None)])
+        # Granted again, it may cover less than is below it.
+        levels = {each: len(self._chain(id, each)) - len(self._chain(id, who)) for each in self._below(id, who)}
+        ended = [each for each, level in levels.items() if level > depth]
+        for each in ended:
+            del stream["writers"][each]
+        self._set_right(id, who, expires_at, max_frames, parent=parent, depth=depth, most=most)
+        for each, level in levels.items():
+            if each not in ended:
+                right = stream["writers"][each]
+                right["depth"] = min(right["depth"], depth - level)
+                right["most"] = right["most"] if right["depth"] else None
+        writers = set(stream["writers"])
+        facts.append(("granted", id, who, writers, None))
+        return self._written(now, [*facts, *(("revoked", id, each, writers, "delegation_ended") for each in ended)])
 
     def ask(self, now: int, sender: str, name: str, reason: str | None, *, flaw: str | None = None) -> list[Fact]:
         id = self._checked(sender, name, flaw, anyone=True)
@@ -294,13 +332,15 @@ class Model:
         return self._written(now, [("envelope", sender), ("denied", id, who)])
 
     def revoke(self, now: int, sender: str, name: str, who: str, *, flaw: str | None = None) -> list[Fact]:
-        id = self._checked(sender, name, flaw)
+        id = self._checked(sender, name, flaw, delegate_at=max(now, self.ts))
         if id not in self.streams:
             return self.refuse(now, sender, id)
         if who == self.streams[id]["owner"]:
             return self.refuse(now, sender, "invalid_operation")
+        if self._is_only_delegate(id, sender) and who not in self._below(id, sender):
+            return self.refuse(now, sender, "unauthorized")
         self.streams[id]["auto"].discard(who)
-        return self._written(now, [("envelope", sender), self._revoke(id, who, None)])
+        return self._written(now, [("envelope", sender), *self._revoke(id, who, None)])
 
     def transfer(
         self, now: int, sender: str, name: str, who: str, *, retain: bool, flaw: str | None = None
@@ -349,8 +389,9 @@ class Model:
         right = stream["writers"].get(sender)
         if right is None:
             return self.refuse(now, sender, "unauthorized_stream_write")
-        if right["expires_at"] is not None and now >= right["expires_at"]:
-            told = self._written(now, [self._revoke(id, sender, "expired")])
+        expired = self._expired(id, sender, now)
+        if expired:
+            told = self._written(now, self._revoke(id, expired[-1], "expired"))
             return told + self.refuse(now, sender, "unauthorized_stream_write")
         if not stream["live"]:
             return self.refuse(now, sender, "invalid_operation")
@@ -365,10 +406,12 @@ class Model:
         stream["frames"] += 1
         readers = None if stream["readers"] is None else set(stream["readers"])
         facts: list[Fact] = [("frame", id, sender, stream["frames"], readers, len(self.recipients(id)), sequence, gap)]
-        if right["frames_left"] is not None:
-            right["frames_left"] -= 1
-            if right["frames_left"] == 0:
-                facts.append(self._revoke(id, sender, "max_frames"))
+        for each in self._chain(id, sender):
+            if stream["writers"][each]["frames_left"] is not None:
+                stream["writers"][each]["frames_left"] -= 1
+        used_up = [each for each in self._chain(id, sender) if stream["writers"][each]["frames_left"] == 0]
+        if used_up:
+            facts += self._revoke(id, used_up[-1], "max_frames")
         return self._written(now, facts)
 
     # -- the parts ---------------------------------------------------------------------------------
@@ -376,7 +419,39 @@ class Model:
     def _writes(self, id: str, who: str) -> bool:
         return who in self.streams[id]["writers"]
 
-    def _checked(self, sender: str, name: str, flaw: str | None, *, manager: bool = True, anyone: bool = False) -> str:
+    def _chain(self, id: str, who: str) -> list[str]:
+        """A writer, and those from whom it holds its right."""
+        chain = [who] if self._writes(id, who) else []
+        while chain and (parent := self.streams[id]["writers"][chain[-1]]["parent"]) is not None:
+            chain.append(parent)
+        return chain
+
+    def _below(self, id: str, who: str) -> list[str]:
+        found: list[str] = []
+        level = [who]
+        while level:
+            rights = self.streams[id]["writers"].items()
+            level = [each for above in level for each, right in rights if right["parent"] == above]
+            found += level
+        return found
+
+    def _expired(self, id: str, who: str, now: int) -> list[str]:
+        times = {each: self.streams[id]["writers"][each]["expires_at"] for each in self._chain(id, who)}
+        return [each for each, time in times.items() if time is not None and now >= time]
+
+    def _is_only_delegate(self, id: str, who: str) -> bool:
+        return who != self.streams[id]["owner"] and "manage" not in self.may[who]
+
+    def _checked(
+        self,
+        sender: str,
+        name: str,
+        flaw: str | None,
+        *,
+        manager: bool = True,
+        anyone: bool = False,
+        delegate_at: int | None = None,
+    ) -> str:
         """The stream's id, or the code of the first check that fails: shape, existence, right."""
         if flaw == "shape":
             return "validation_error"
@@ -385,7 +460,10 @@ class Model:
             return "stream_not_found"
         if flaw == "namespace":
             return "validation_error"
-        if not anyone and sender != self.streams[id]["owner"] and not (manager and "manage" in self.may[sender]):
+        if anyone or sender == self.streams[id]["owner"] or (manager and "manage" in self.may[sender]):
+            return id
+        right = self.streams[id]["writers"].get(sender)
+        if delegate_at is None or right is None or not right["depth"] or self._expired(id, sender, delegate_at):
             return "unauthorized"
         return id
 
@@ -420,18 +498,35 @@ class Model:
                 if stream["on_owner_leave"] != "keep":
                     stream["owner_due"] = now + stream["owner_leave_grace"]
             elif who in stream["writers"]:
-                facts.append(self._revoke(id, who, reason))
+                facts += self._revoke(id, who, reason)
         return self._written(now, facts)
 
-    def _set_right(self, id: str, who: str, expires_at: int | None = None, frames_left: int | None = None) -> None:
+    def _set_right(
+        self,
+        id: str,
+        who: str,
+        expires_at: int | None = None,
+        frames_left: int | None = None,
+        *,
+        parent: str | None = None,
+        depth: int = 0,
+        most: int | None = None,
+    ) -> None:
         """A right that is given again keeps its place in the order of writers. Whoever wished for it has it now."""
         self.streams[id]["wishes"].pop(who, None)
         right = self.streams[id]["writers"].setdefault(who, {"since": self.grants})
-        right.update(expires_at=expires_at, frames_left=frames_left)
+        right.update(expires_at=expires_at, frames_left=frames_left, parent=parent, depth=depth, most=most)
 
-    def _revoke(self, id: str, who: str, reason: str | None) -> Fact:
-        self.streams[id]["writers"].pop(who, None)
-        return ("revoked", id, who, set(self.streams[id]["writers"]), reason)
+    def _revoke(self, id: str, who: str, reason: str | None) -> list[Fact]:
+        """What is below it ends at the same record, and is told after it."""
+        ended = self._below(id, who)
+        for each in (who, *ended):
+            self.streams[id]["writers"].pop(each, None)
+        writers = set(self.streams[id]["writers"])
+        return [
+            ("revoked", id, who, writers, reason),
+            *(("revoked", id, each, writers, "delegation_ended") for each in ended),
+        ]
 
     def _hand_over(self, id: str, who: str, *, keep: bool, reason: str | None) -> Fact:
         stream = self.streams[id]
@@ -442,6 +537,9 @@ class Model:
             stream["auto"].discard(previous)
         self.grants += 1
         self._set_right(id, who)
+        for right in stream["writers"].values():
+            # What the new owner granted as a delegate is a grant of the owner now.
+            right["parent"] = None if right["parent"] == who else right["parent"]
         first = [each for each in (who, previous) if each in stream["writers"]]
         stream["writers"] = {each: stream["writers"][each] for each in dict.fromkeys([*first, *stream["writers"]])}
         stream.update(owner=who, owner_due=None)

@@ -550,20 +550,29 @@ class SpaceMachine(RuleBasedStateMachine):
         lasts: float | None,
         max_frames: int | None,
         replaces: str | None = None,
+        depth: int = 0,
+        most: int | None = None,
+        *,
+        sender: str | None = None,
     ) -> None:
         id = self.pick(which)
-        sender, who = self.actor(id, by, person), self.resolve(who)
+        sender, who = sender or self.actor(id, by, person), self.resolve(who)
         expires_at = None if lasts is None else self.now + int(lasts * SECOND)
         conditions = {
             "expires_at": None if expires_at is None else rfc3339(expires_at),
             "max_frames": max_frames,
         }
-        payload, flaw = self.name(id, naming, flaw, participant_id=who, conditions=conditions, replaces=replaces)
+        fields = {"conditions": conditions, "replaces": replaces}
+        if depth:
+            fields["delegate"] = {"depth": depth, "max_writers": most}
+        payload, flaw = self.name(id, naming, flaw, participant_id=who, **fields)
         expected = self.model.grant(
             *(self.now, sender, id, who),
             expires_at=expires_at,
             max_frames=max_frames,
             replaces=replaces,
+            depth=depth,
+            most=most if depth else None,
             flaw=flaw,
         )
         self.send(sender, kinds.GRANT_WRITE, payload, expected)
@@ -595,6 +604,84 @@ class SpaceMachine(RuleBasedStateMachine):
             writers = list(stream["writers"]) if stream is not None else [NOBODY]
             replaced = writers[-1 - replaced % len(writers)]
         self.grant(which, by, person, "flat", None, who, None, max_frames, replaced)
+
+    @rule(
+        which=which,
+        by=st.sampled_from(("owner", "owner", "owner", "manager", "writer")),
+        person=person,
+        who=whom,
+        lasts=st.sampled_from((None, None, 2.0, 5.0)),
+        max_frames=st.sampled_from((None, None, 3, 5)),
+        depth=st.integers(0, 3),
+        most=st.sampled_from((None, 1, 2, 3)),
+    )
+    def delegate(
+        self,
+        which: int,
+        by: str,
+        person: str,
+        who: str | int,
+        lasts: float | None,
+        max_frames: int | None,
+        depth: int,
+        most: int | None,
+    ) -> None:
+        """A right that may be passed on, perhaps to somebody who has one already, with more or less depth."""
+        self.grant(which, by, person, "flat", None, who, lasts, max_frames, None, depth, most)
+
+    def delegates(self) -> list[tuple[str, str]]:
+        return [
+            (id, writer)
+            for id, stream in self.model.streams.items()
+            for writer, right in stream["writers"].items()
+            if right["depth"]
+        ]
+
+    @precondition(lambda self: self.delegates())
+    @rule(
+        which=which,
+        who=whom,
+        lasts=st.sampled_from((None, None, None, 1.0, 3.0)),
+        max_frames=st.sampled_from((None, None, None, 1, 2, 4)),
+        depth=st.integers(0, 2),
+        most=st.sampled_from((None, None, 1, 2)),
+        replaced=st.sampled_from((None, None, None, 0, 1, 2)),
+        pause=st.sampled_from((0.0, 0.0, 0.0, 1.0, 3.0)),
+    )
+    def pass_on(
+        self,
+        which: int,
+        who: str | int,
+        lasts: float | None,
+        max_frames: int | None,
+        depth: int,
+        most: int | None,
+        replaced: int | None,
+        pause: float,
+    ) -> None:
+        """A delegate grants, perhaps more than it may, perhaps after its own right has run out."""
+        delegates = self.delegates()
+        id, sender = delegates[which % len(delegates)]
+        self.now += round(pause * SECOND)
+        writers = list(self.model.streams[id]["writers"])
+        replaces = None if replaced is None else writers[-1 - replaced % len(writers)]
+        at = list(reversed(self.model.streams)).index(id)
+        self.grant(
+            *(at, "delegate", sender, "flat", None, who, lasts, max_frames, replaces, depth, most), sender=sender
+        )
+
+    @precondition(lambda self: self.delegates())
+    @rule(which=which, victim=st.integers(0, 4), by_delegate=st.booleans())
+    def cut(self, which: int, victim: int, by_delegate: bool) -> None:
+        """A revoke somewhere in a chain, by the owner or by the delegate at its top."""
+        delegates = self.delegates()
+        id, delegate = delegates[which % len(delegates)]
+        stream = self.model.streams[id]
+        sender = delegate if by_delegate else stream["owner"]
+        writers = list(stream["writers"])
+        who = writers[-1 - victim % len(writers)]
+        payload = {"stream_id": id, "participant_id": who}
+        self.send(sender, kinds.REVOKE_WRITE, payload, self.model.revoke(self.now, sender, id, who))
 
     @rule(which=which, by=by, person=person, naming=naming, flaw=flaw, reason=st.sampled_from((None, "my turn")))
     def ask(self, which: int, by: str, person: str, naming: str, flaw: str | None, reason: str | None) -> None:
@@ -772,6 +859,9 @@ class SpaceMachine(RuleBasedStateMachine):
             for writer, right in expected["writers"].items():
                 assert stream.writers[writer].expires_at == right["expires_at"]
                 assert stream.writers[writer].frames_left == right["frames_left"]
+                assert stream.writers[writer].parent == right["parent"]
+                held = stream.writers[writer].delegate
+                assert (held.depth, held.max_writers) == (right["depth"], right["most"]) if held else not right["depth"]
                 conditions = described.get("conditions", {}).get(writer, {})
                 assert conditions.get("frames_left") == right["frames_left"]
                 assert ("expires_at" in conditions) == (right["expires_at"] is not None)
@@ -848,6 +938,7 @@ _payloads = st.fixed_dictionaries(
         ),
         "participant_id": st.one_of(st.just("ben"), _odd),
         "replaces": st.one_of(st.just("ben"), _odd),
+        "delegate": st.one_of(_odd, st.fixed_dictionaries({}, optional={"depth": _odd, "max_writers": _odd})),
         "new_owner": st.one_of(st.just("ben"), _odd),
         "retain_write": _odd,
         "reason": _odd,

@@ -15,6 +15,7 @@ from mewstream.protocol.render import render
 from mewstream.protocol.times import SECOND, rfc3339
 from mewstream.protocol.transitions import (
     BY_EVENT_AND_STATE,
+    DELEGATION_ENDED,
     FRAME,
     GRANT_SPENT,
     IDLE_TIMEOUT,
@@ -42,6 +43,7 @@ BY_NAME = {REUSE: "reuse", REPLACE: "replace"}
 #: Events that happen to a stream there is; the others open one.
 ON_A_STREAM = [event for event in EVENTS if WHO[event] not in (Who.CAPABLE, Who.GATEWAY) and event not in BY_NAME]
 CAUSED = [row for row in TRANSITIONS if row.who is not Who.GATEWAY]
+MANAGED = (Who.OWNER_OR_MANAGER, Who.GRANTER)
 BY_GATEWAY = [row for row in TRANSITIONS if row.who is Who.GATEWAY]
 
 
@@ -131,7 +133,7 @@ class TestDecideFollowsTheTable:
         check_happened(scene, row, cause(scene, row.event, STRANGER if row.who is Who.ANYONE else OWNER))
 
     @pytest.mark.parametrize(
-        "row", [row for row in CAUSED if row.who is Who.OWNER_OR_MANAGER and row.event in ON_A_STREAM], ids=name
+        "row", [row for row in CAUSED if row.who in MANAGED and row.event in ON_A_STREAM], ids=name
     )
     def test_a_manager_may_what_the_table_says_a_manager_may(self, row: Transition) -> None:
         scene = scene_in(row.source)
@@ -147,7 +149,7 @@ class TestDecideFollowsTheTable:
         others = [CHATTER] if row.event not in BY_NAME else []
         if row.who is not Who.CAPABLE:
             others.append(STRANGER)
-        if row.who in (Who.OWNER, Who.OWNER_OR_MANAGER):
+        if row.who is Who.OWNER or row.who in MANAGED:
             others.append(OTHER)
         if row.who in (Who.OWNER, Who.WRITER) and row.event not in BY_NAME:
             others.append(MANAGER)
@@ -205,6 +207,14 @@ class TestWhatTheGatewayDoes:
             row.source, auto_grant=[OTHER], on_owner_leave=policy, idle_timeout=10 if row.event == IDLE_TIMEOUT else 0
         )
         wait = {START_TIMEOUT: 60, GRANT_SPENT: 1}.get(row.event, 10)
+        if row.event == DELEGATION_ENDED:
+            on_other = {"stream_id": ID, "participant_id": OTHER}
+            scene.send(OWNER, kinds.GRANT_WRITE, {**on_other, "delegate": {"depth": 1}})
+            scene.send(OTHER, kinds.GRANT_WRITE, {**on_other, "participant_id": STRANGER})
+            decided = scene.send(OWNER, kinds.REVOKE_WRITE, on_other)
+            assert (decided[-1].participant, decided[-1].reason) == (STRANGER, "delegation_ended")
+            check_happened(scene, row, decided[-1:])
+            return
         if row.event == WRITER_LEFT:
             check_happened(scene, row, scene.do(commands.Disconnect(OTHER, scene.sessions[OTHER])))
             return

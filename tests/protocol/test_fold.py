@@ -123,6 +123,7 @@ def every_kind_of_record() -> Scene:
     schema = {"id": "pose", "format": "json", "schema": {"type": "object"}}
     request = {"description": "#1", "target": ["ann", "ben"], "auto_grant": ["ben", "cat"], "desired_id": "pose"}
     scene.send("ann", kinds.STREAM_REQUEST, {**request, "big": 2**80, "small": 1e-300, "nested": {"owner": [None]}})
+    scene.send("ann", kinds.STREAM_REQUEST, {"desired_id": "pose", "if_exists": "reuse"})
     scene.send("ann", kinds.STREAM_ANNOUNCE, {"intent": "later", "formats": [schema]})
     scene.send("ann", kinds.STREAM_START, {"stream_id": "stream-2"})
     on_first = {"stream_id": "pose", "participant_id": "mia"}
@@ -146,6 +147,10 @@ def every_kind_of_record() -> Scene:
     scene.do(
         commands.Refuse("ann", "frame", "limit_exceeded", "too much", 429, {"limit": "x"}, excerpt=b"\xff", count=3)
     )
+    scene.send("ann", kinds.INVITE, {"participant_id": "late", "capabilities": [{"kind": "chat"}], "expires_in": 9})
+    scene.send("ann", kinds.UNINVITE, {"participant_id": "late"})
+    scene.send("ann", kinds.KICK, {"participant_id": "cat", "ban": 60})
+    scene.send("ann", kinds.UNBAN, {"participant_id": "cat"})
     scene.do(commands.Admit("cat", [{"kind": "chat"}], now + 9 * SECOND))
     scene.do(commands.EndAdmission("cat"))
     scene.do(commands.Admit("dog", [{"kind": "chat"}], now + 99 * SECOND, "issuer"))

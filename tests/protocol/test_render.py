@@ -166,7 +166,7 @@ class TestRender:
         """So that the harness has stored and folded each of them."""
         seen = {type(each) for each in busy().records}
         missing = {each.__name__ for each in AnyRecord.__args__ if each not in seen}
-        assert missing == {"StreamStarted", "Admitted", "AdmissionEnded"}
+        assert missing == {"StreamStarted", "Admitted", "AdmissionEnded", "Uninvited", "Banned", "Unbanned"}
 
     def test_the_state_is_the_fold_and_nothing_else(self) -> None:
         """DESIGN.md, One idea."""

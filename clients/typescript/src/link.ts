@@ -26,6 +26,9 @@ export interface Resume {
   readonly recovered: boolean;
   /** Why not, where it does not. */
   readonly reason?: string;
+  /** The positions of the first and the last thing that was missed, as far as the gateway knows them. */
+  readonly fromSeq?: number;
+  readonly toSeq?: number;
   /** How many of our frames were sent on the lost connection and never confirmed. */
   readonly unconfirmed: number;
 }
@@ -286,7 +289,7 @@ export class Link implements Receiver {
     let resume: Resume | undefined;
     if (this.#wasWelcomed) {
       const reason = recovered ? undefined : (string(resumed["reason"]) ?? "this gateway cannot resume");
-      resume = { recovered, reason, unconfirmed: this.#unreported };
+      resume = { recovered, reason, fromSeq: from, toSeq: integer(resumed["to_seq"]), unconfirmed: this.#unreported };
       this.#unreported = 0;
     }
     this.#wasWelcomed = true;

@@ -47,6 +47,7 @@ suite("resume", () => {
         [true, 0],
       ],
     );
+    assert.ok(resumed.every(({ fromSeq, toSeq }) => fromSeq > 500 && toSeq >= fromSeq - 1));
     await later;
     await before.send("501"); // the right has survived
     const received = await take(frames, 502);

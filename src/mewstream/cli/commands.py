@@ -42,7 +42,10 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "transfer": Entry("streams:transfer", "Make somebody else the owner of a stream."),
         "close": Entry("streams:close", "Close a stream."),
         "invite": Entry("membership:invite", "Invite a new participant, and get its token."),
+        "uninvite": Entry("membership:uninvite", "Take an invitation back."),
         "kick": Entry("membership:kick", "Remove a participant from the space."),
+        "ban": Entry("membership:ban", "Remove a participant, and do not let it in for a while."),
+        "unban": Entry("membership:unban", "End a ban before its time."),
         "token": Entry("token:token", "Create tokens."),
     },
     "The record": {

@@ -88,6 +88,8 @@ def _on_disconnect(context: click.Context, parameter: click.Parameter, value: st
     help="What becomes of the right when the connection is lost: revoke, keep, or a time such as 30s.",
 )
 @click.option("--when-absent", is_flag=True, help="If PARTICIPANT is not connected, grant it when it joins.")
+@click.option("--delegate", metavar="DEPTH", type=click.IntRange(1), help="The right may be passed on, so often.")
+@click.option("--max-writers", type=click.IntRange(1), help="With --delegate: the number of writers below, in all.")
 @click.option("--read", is_flag=True, help="Grant the right to read instead, for a stream with a set of readers.")
 @json_option
 @participant_options
@@ -102,6 +104,8 @@ def grant(
     replaces: str | None,
     on_disconnect: str | float | None,
     when_absent: bool,
+    delegate: int | None,
+    max_writers: int | None,
     read: bool,
     as_json: bool,
 ) -> None:
@@ -113,6 +117,7 @@ def grant(
       mewstream grant --as server movement player1 --expires-in 5m --max-frames 1000
       mewstream grant --as server movement ai --replaces player1
       mewstream grant --as server movement player2 --when-absent --on-disconnect 1m
+      mewstream grant --as server movement captain --delegate 1 --max-writers 4
       mewstream grant --as server stream-1 viewer --read
     """
     conditions: dict[str, Any] = {}
@@ -120,11 +125,11 @@ def grant(
         conditions["expires_at"] = rfc3339(time.time_ns() // 1000 + int(expires_in * SECOND))
     if max_frames is not None:
         conditions["max_frames"] = max_frames
-    if read and (conditions or replaces or on_disconnect is not None or when_absent):
-        raise click.UsageError(
-            "--expires-in, --max-frames, --replaces, --on-disconnect and --when-absent are for the right to write, "
-            "not for --read"
-        )
+    if read and (conditions or replaces or delegate or on_disconnect is not None or when_absent):
+        given = "--expires-in, --max-frames, --replaces, --delegate, --on-disconnect and --when-absent"
+        raise click.UsageError(f"{given} are for the right to write, not for --read")
+    if max_writers is not None and delegate is None:
+        raise click.UsageError("--max-writers bounds what a delegate grants: give --delegate too")
     kind = kinds.GRANT_READ if read else kinds.GRANT_WRITE
     _change(
         identity,
@@ -137,6 +142,7 @@ def grant(
         replaces=replaces,
         on_disconnect=on_disconnect,
         when_absent=when_absent or None,
+        delegate=None if delegate is None else {"depth": delegate, "max_writers": max_writers},
     )
 
 

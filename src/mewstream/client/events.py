@@ -119,9 +119,11 @@ class _RightChanged(Event, frozen=True):
 
 
 class WriteGranted(_RightChanged, frozen=True):
-    """A participant may write to a stream, under ``conditions`` if there are any."""
+    """A participant may write to a stream, under ``conditions`` if there are any. ``delegate``: it may grant the right
+    in turn, as far as ``depth`` and ``max_writers`` in it say."""
 
     conditions: dict[str, Any] | None = None
+    delegate: dict[str, Any] | None = None
     pending: bool = False
     """It is granted when the participant joins."""
 

@@ -32,10 +32,13 @@ class Invitation(msgspec.Struct, frozen=True):
 class Membership(Requests):
     """The part of a :class:`Space` that is about people."""
 
-    async def invite(self, participant: str, *, capabilities: Sequence[Any] | None = None) -> Invitation:
-        """Invite a new participant. Returns an :class:`Invitation` with the token, which is sent to nobody else. Raises
-        :class:`AlreadyExists` if the name is taken, and what every request raises."""
-        payload = without_none(participant_id=participant, capabilities=capabilities)
+    async def invite(
+        self, participant: str, *, capabilities: Sequence[Any] | None = None, expires_in: float | None = None
+    ) -> Invitation:
+        """Invite a new participant, who must join within ``expires_in`` seconds if that is given. Returns an
+        :class:`Invitation` with the token, which is sent to nobody else. Raises :class:`AlreadyExists` if the name is
+        taken, and what every request raises."""
+        payload = without_none(participant_id=participant, capabilities=capabilities, expires_in=expires_in)
         answer = (await self._call(kinds.INVITE, payload, answer=kinds.INVITE_ACK)).payload
         status = answer.get("status")
         if status in (AlreadyExists.code, "error"):  # some gateways send no system/error beside it
@@ -47,9 +50,19 @@ class Membership(Requests):
         id = untrusted.text(answer.get("participant_id")) or participant
         return Invitation(id, token, untrusted.text(answer.get("connection_url")))
 
-    async def kick(self, participant: str, *, reason: str | None = None) -> None:
-        """Remove a participant from the space. Raises :class:`ParticipantNotFound`, and what every request raises."""
-        await self._call(kinds.KICK, without_none(participant_id=participant, reason=reason))
+    async def uninvite(self, participant: str, *, reason: str | None = None) -> None:
+        """Take an invitation back: the token is not valid any more, and whoever has joined by it is removed. Raises
+        :class:`ParticipantNotFound`, and what every request raises."""
+        await self._call(kinds.UNINVITE, without_none(participant_id=participant, reason=reason))
+
+    async def kick(self, participant: str, *, reason: str | None = None, ban: float | None = None) -> None:
+        """Remove a participant from the space, and do not let it come back for ``ban`` seconds if that is given. A ban
+        is also for those who are not present. Raises :class:`ParticipantNotFound`, and what every request raises."""
+        await self._call(kinds.KICK, without_none(participant_id=participant, reason=reason, ban=ban))
+
+    async def unban(self, participant: str) -> None:
+        """End a ban. Raises :class:`ParticipantNotFound` if there is none, and what every request raises."""
+        await self._call(kinds.UNBAN, {"participant_id": participant})
 
     async def grant_capabilities(
         self, participant: str, capabilities: Sequence[Any], *, reason: str | None = None

@@ -38,8 +38,7 @@ _GATEWAY_FIELDS = frozenset(
     {
         *("stream_id", "namespace", "owner", "owner_connected", "authorized_writers", "authorized_readers"),
         *("created", "status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities"),
-        *("reused", "alias_taken_by", "pending_writers"),
-        "write_requests",
+        *("reused", "alias_taken_by", "pending_writers", "delegations", "write_requests"),
     }
 )
 READY, LIVE = "ready", "live"
@@ -157,6 +156,12 @@ class Stream(AbstractAsyncContextManager["Stream"]):
     def conditions(self) -> dict[str, Any]:
         """The conditions of writers whose right is conditional, by participant."""
         return dict(untrusted.as_object(self._described.get("conditions")))
+
+    @property
+    def delegations(self) -> list[dict[str, Any]]:
+        """The writers that may grant the right in turn, and those who hold it from them: ``participant_id``, ``by`` and
+        ``depth``, which is 0 at the end of a chain."""
+        return untrusted.objects(self._described.get("delegations"))
 
     @property
     def write_requests(self) -> dict[str, str | None]:
@@ -361,22 +366,34 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
         replaces: str | None = None,
+        delegate: int | None = None,
+        max_writers: int | None = None,
         on_disconnect: Literal["revoke", "keep"] | float | None = None,
         when_absent: bool = False,
     ) -> None:
         """Let another participant write: until it is revoked, until the time ``expires_at``, or for ``max_frames``
-        frames. ``on_disconnect`` says what becomes of the right when the connection of that participant is lost: it is
-        revoked at once, is kept, or ends after that many seconds. With ``when_absent``, a participant that is not here
-        is granted the right when it joins. ``replaces`` is a writer that loses the right at the same moment, so that
-        both are never writers. Raises :class:`ParticipantNotFound`, :class:`InvalidOperation` if the one to be replaced
-        is no writer or owns the stream, and ValueError for a time without a time zone."""
+        frames. ``replaces`` is a writer that loses the right at the same moment, so that both are never writers.
+
+        ``delegate`` lets the participant grant the right in turn, never more than it has: 1 to writers that cannot,
+        2 to writers that can give it to such, and so on. ``max_writers`` is how many there may be in all. What it has
+        granted ends with its own right.
+
+        ``on_disconnect`` says what becomes of the right when the connection of that participant is lost: it is revoked
+        at once, is kept, or ends after that many seconds. With ``when_absent``, a participant that is not here is
+        granted the right when it joins.
+
+        Raises :class:`ParticipantNotFound`, :class:`InvalidOperation` if the one to be replaced is no writer or owns
+        the stream, or if a delegate grants more than it has, :class:`LimitExceeded` for more than ``max_writers``, and
+        ValueError for a time without a time zone."""
+        if max_writers is not None and delegate is None:
+            raise ValueError("max_writers bounds what a delegate grants: say its depth too, by delegate=1")
         conditions = messages.without_none(expires_at=_rfc3339(expires_at), max_frames=max_frames)
+        delegation = messages.without_none(depth=delegate, max_writers=max_writers)
         await self._change(
-            kinds.GRANT_WRITE,
-            participant,
-            reason,
+            *(kinds.GRANT_WRITE, participant, reason),
             conditions=conditions or None,
             replaces=replaces,
+            delegate=delegation or None,
             on_disconnect=on_disconnect,
             when_absent=when_absent or None,
         )

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mewstream.client import events, untrusted
+from mewstream.client import delegations, events, untrusted
 from mewstream.client.errors import refusal
 from mewstream.client.mcp import is_notification
 from mewstream.client.messages import Message
@@ -291,12 +291,14 @@ class View:
                 changes["conditions"] = conditions
                 waiting = [each for each in stream.pending_writers if each != participant]
                 changes["pending_writers"] = [*waiting, participant] if is_pending else waiting
+                changes["delegations"] = delegations.changed(stream.delegations, participant, payload)
             stream._update(**changes)
             if message.kind in (kinds.WRITE_GRANTED, kinds.WRITE_DENIED):
                 stream._answered(participant)
         by, reason = untrusted.text(payload.get("by")), untrusted.text(payload.get("reason"))
         if message.kind == kinds.WRITE_GRANTED:
-            return events.WriteGranted(id, participant, by, reason, given, is_pending, message=message)
+            delegate = untrusted.as_object(payload.get("delegate")) or None
+            return events.WriteGranted(id, participant, by, reason, given, delegate, is_pending, message=message)
         kind = {
             kinds.WRITE_REVOKED: events.WriteRevoked,
             kinds.WRITE_DENIED: events.WriteDenied,
@@ -313,6 +315,7 @@ class View:
             conditions = stream.conditions
             conditions.pop(new_owner, None)
             changes = {"owner": new_owner, "owner_connected": True, "conditions": conditions}
+            changes["delegations"] = delegations.transferred(stream.delegations, new_owner)
             if "authorized_writers" in payload:
                 changes["authorized_writers"] = payload["authorized_writers"]
             stream._update(**changes)

@@ -89,6 +89,7 @@ class Gateway:
                 logs=self.reference_logs.for_space(space),
                 threads=self._replay_threads,
                 mint_token=partial(self.identities.mint, id),
+                forget_token=partial(self.identities.forget, id),
                 connection_url=f"{config.public_url or base_url}/ws?{urlencode({'space': id})}",
                 work=self.work,
                 clock=self._clock,

@@ -8,6 +8,7 @@ from mewstream.gateway.http_message import HttpError, Request
 from mewstream.gateway.identities import Identity
 from mewstream.gateway.identity import token_from_headers
 from mewstream.gateway.space import Space
+from mewstream.protocol.access_rules import banned
 from mewstream.protocol.errors import Unauthorized, ValidationFailed
 from mewstream.protocol.identifiers import invalid_characters
 from mewstream.protocol.stream_rules import capability_violation
@@ -37,6 +38,8 @@ class Authentication:
         if claimed is not None and claimed != identity.participant:
             self._gateway.log_wrong_token(space.id, claimed, request.address)
             raise HttpError(403, TokenRefused(TokenFlaw.UNKNOWN).error)
+        if (until := space.state.banned.get(identity.participant)) is not None:
+            raise HttpError(403, banned(until))
         if identity.claims is not None:
             _admit(space, identity.claims)
         return space, identity.participant

@@ -88,6 +88,11 @@ class Identities:
         self._books[space].add(participant, token)
         return token
 
+    def forget(self, space: str, participant: str) -> None:
+        """Make the token of an invited participant invalid. Raises OSError if it stays in the file."""
+        self._books[space].forget(self._invited.for_space(space).get(participant, ()))
+        self._invited.remove(space, participant)
+
     def close(self) -> None:
         if self._signed is not None:
             self._signed.keys.close()

@@ -18,16 +18,21 @@ from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import Invited, Refused
 from mewstream.protocol.render import gateway_envelope
 from mewstream.protocol.state import SpaceState
+from mewstream.protocol.times import rfc3339
 
 log = logging.getLogger("mewstream.gateway")
 
 
 class Invitations:
-    """The invitations of one space. ``mint`` makes a participant's token, which replaces any that it had."""
+    """The invitations of one space. ``mint`` makes a participant's token, which replaces any that it had; ``forget``
+    makes its token invalid."""
 
-    def __init__(self, state: SpaceState, mint: Callable[[str], str], connection_url: str) -> None:
+    def __init__(
+        self, state: SpaceState, mint: Callable[[str], str], forget: Callable[[str], None], connection_url: str
+    ) -> None:
         self._state = state
         self._mint = mint
+        self._forget = forget
         self._connection_url = connection_url
         self._tokens: dict[str, str] = {}
         """The tokens of participants that were invited in this run and have not joined yet."""
@@ -65,12 +70,23 @@ class Invitations:
         """A participant who has joined has its token, which is never told again."""
         self._tokens.pop(participant, None)
 
+    def ended(self, participant: str) -> None:
+        """An invitation was taken back, or has expired: its token is not valid any more."""
+        self._tokens.pop(participant, None)
+        try:
+            self._forget(participant)
+        except OSError as error:
+            # It is not valid now, and a start drops it because the log says that the invitation has ended.
+            log.error("the token of an invitation that has ended cannot be removed from its file: %s", error)
+
     def answer(self, record: Invited) -> dict[str, Any]:
         """The answer to the inviter. It holds the token, unless the invited participant has joined, so it must reach
         nobody else, no log and no record."""
         answer = {"status": "created", "participant_id": record.participant}
         if (token := self._tokens.get(record.participant)) is not None:
             answer["token"] = token
+        if record.expires_at is not None:
+            answer["expires_at"] = rfc3339(record.expires_at)
         return {**answer, "connection_url": self._connection_url}
 
     def acknowledgement(self, record: Invited) -> bytes:

@@ -237,7 +237,7 @@ class Replay:
         begin = max(after, state.first_joins.get(participant, state.seq))
         most = _RECORDS_PER_MESSAGE * limit
         entries = self._entries_above(begin, most, from_memory, is_from_start=after == 0)
-        knows_extensions = not state.knows_v04_alone(participant)
+        knows_extensions = state.knows_extensions(participant)
         viewer, epochs = Viewer(participant, knows_extensions=knows_extensions), Epochs(state)
         try:
             return await self._threads.polling.run(

@@ -55,7 +55,7 @@ from mewstream.protocol.admission_rules import TOKEN_EXPIRED
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision, Repetition, decide
 from mewstream.protocol.envelope import Envelope, parse_envelope
-from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError
+from mewstream.protocol.errors import InvalidRequest, JournalUnavailable, LimitExceeded, PeerError, Unauthorized
 from mewstream.protocol.fold import apply
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import (
@@ -71,6 +71,7 @@ from mewstream.protocol.records import (
     Record,
     Refused,
     StreamEnded,
+    Uninvited,
 )
 from mewstream.protocol.render import gateway_envelope, render
 from mewstream.protocol.state import SpaceState
@@ -109,6 +110,7 @@ class Space:
         logs: SpaceLogs,
         threads: ReplayThreads,
         mint_token: Callable[[str], str],
+        forget_token: Callable[[str], None],
         connection_url: str,
         work: FairQueue,
         clock: MachineClock,
@@ -130,7 +132,7 @@ class Space:
         self.members = Membership(self.state)
         self._recent = RecentRecords()
         self.replay = Replay(self.state, self._recent, recorder, threads)
-        self.invitations = Invitations(self.state, mint_token, connection_url)
+        self.invitations = Invitations(self.state, mint_token, forget_token, connection_url)
         self.back_pressure = BackPressure(loop, self.members)
         self.broadcast = Broadcast(self.state, self.members, self.outbox, logs, metrics.welcomed)
         self._latency = DeliveryLatency(loop, self.broadcast, self.outbox, metrics.delivered_after)
@@ -251,7 +253,13 @@ class Space:
             case Left(participant=participant, reason=reason) if (member := self.members.get(participant)) is not None:
                 # It did not leave by itself: it was removed.
                 self._remove(member)
-                member.close(CloseReason.TOKEN_EXPIRED if reason == TOKEN_EXPIRED else CloseReason.KICKED)
+                if reason == TOKEN_EXPIRED:
+                    member.close(CloseReason.TOKEN_EXPIRED)
+                else:
+                    is_banned = participant in self.state.banned
+                    member.close(CloseReason.BANNED if is_banned else CloseReason.KICKED)
+            case Uninvited(participant=participant):
+                self.invitations.ended(participant)
             case (
                 CapabilitiesGranted(participant=participant)
                 | CapabilitiesRevoked(participant=participant)
@@ -476,6 +484,8 @@ class Space:
             return JoinRefused(cannot_record(), CloseReason.JOURNAL_UNAVAILABLE)
         first = decision.written[0]
         if isinstance(first, Refused):
+            if first.code == Unauthorized.code:
+                return JoinRefused(Unauthorized(first.message, **first.details), CloseReason.BANNED)
             limit = LimitExceeded(first.message, limit="participants_per_space")
             return JoinRefused(limit, CloseReason.SPACE_FULL)
         return None

@@ -23,7 +23,11 @@ NAMES = "names"
 """The answer to ``if_exists: reuse`` is a record (``stream-reused``), and streams may have an ``idle_timeout``."""
 
 ADMISSIONS = "admissions"
-"""There may be records of what signed tokens give (``admitted``, ``admission-ended``)."""
+"""There may be records of who may be in a space for how long: by signed tokens (``admitted``, ``admission-ended``), by
+invitations that end (``uninvited``), and of bans (``banned``, ``unbanned``)."""
+
+DELEGATION = "delegation"
+"""A right may be granted by a delegate (``parent``), and ends with the right of that."""
 
 WRITE_REQUESTS = "write-requests"
 """Participants ask for the right to write (``write-requested``, ``write-denied``), and a grant may replace a writer."""
@@ -31,7 +35,7 @@ WRITE_REQUESTS = "write-requests"
 PENDING_GRANTS = "pending-grants"
 """A grant may be ``pending`` until its participant joins, and its conditions may have ``on_disconnect``."""
 
-FEATURES = (ADMISSIONS, NAMES, PENDING_GRANTS, READERS_BY_REFERENCE, WRITE_REQUESTS)
+FEATURES = (ADMISSIONS, DELEGATION, NAMES, PENDING_GRANTS, READERS_BY_REFERENCE, WRITE_REQUESTS)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

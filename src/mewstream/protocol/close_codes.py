@@ -63,6 +63,7 @@ class CloseReason(Enum):
     UNKNOWN_SPACE = Close(4504, 4504, "this gateway has no such space, or serves several and none was named")
     ORIGIN_REFUSED = Close(4505, 4505, "pages of this origin may not connect: see gateway.allowed_origins")
     TOKEN_EXPIRED = Close(4506, 4506, "the token has expired: connect again with a new one")
+    BANNED = Close(4507, 4507, "banned from the space for a while")
     JOIN_TIMEOUT = Close(1008, 1008, "no join within the time allowed")
     INVALID_TEXT = Close(1007, 1007, "a text message that is not UTF-8")
     TOO_BIG = Close(1009, 1009, "the message is larger than this gateway takes")

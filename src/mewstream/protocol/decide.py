@@ -7,18 +7,18 @@ first that fails is reported: shape, stream exists, sender's right, operation va
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from mewstream.protocol import commands, kinds
+from mewstream.protocol.access_rules import ACCESS_RULES, access_timer_due, banned, leave
 from mewstream.protocol.admission_rules import EXPIRED, REPLACED, TOKEN_EXPIRED, admit, end_admission
-from mewstream.protocol.capabilities import MAX_PATTERNS, Capabilities, is_privileged
-from mewstream.protocol.envelope import Envelope, encode_json
+from mewstream.protocol.capabilities import Capabilities
+from mewstream.protocol.envelope import Envelope
 from mewstream.protocol.errors import (
     AlreadyExists,
-    CapabilityViolation,
     InvalidOperation,
     InvalidRequest,
     LimitExceeded,
@@ -28,9 +28,9 @@ from mewstream.protocol.errors import (
     ValidationFailed,
 )
 from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frames
-from mewstream.protocol.identifiers import GATEWAY_IDS, describe, flaw_in_participant_id, required_id
+from mewstream.protocol.giving import pattern_list, patterns_of, require_held
+from mewstream.protocol.identifiers import GATEWAY_IDS, describe, required_id
 from mewstream.protocol.ledger import Ledger
-from mewstream.protocol.policy import Limits
 from mewstream.protocol.proposal_rules import PROPOSAL_RULES
 from mewstream.protocol.records import (
     CapabilitiesGranted,
@@ -39,9 +39,7 @@ from mewstream.protocol.records import (
     EnvelopeAccepted,
     FrameBlock,
     FramesDropped,
-    Invited,
     Joined,
-    Left,
     Paused,
     Record,
     Refused,
@@ -55,7 +53,6 @@ from mewstream.protocol.right_rules import (
     RIGHT_RULES,
     grants_on_join,
     require_present,
-    revoke_on_leave,
     revoke_on_suspension,
     stream_timer_due,
 )
@@ -133,7 +130,7 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
                     suspended = _suspend(ledger, command.participant, grace, command.reason)
                     revoke_on_suspension(ledger, command.participant, command.reason, suspended.seq)
                 else:
-                    _leave(ledger, command.participant, command.reason)
+                    leave(ledger, command.participant, command.reason)
         case commands.Suspend():
             if state.is_present(command.participant):
                 _suspend(ledger, command.participant, state.policies.suspend_for, command.reason)
@@ -154,6 +151,9 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
 
 def _join(ledger: Ledger, command: commands.Join) -> None:
     state, id = ledger.state, command.participant
+    if (until := state.banned.get(id)) is not None:
+        write_refusal(ledger, banned(until), sender=id, kind=kinds.JOIN)
+        return
     present = state.participants.get(id)
     if present is None and len(state.participants) >= state.limits.participants_per_space:
         flaw = LimitExceeded(
@@ -173,11 +173,6 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         extensions=command.extensions,
     )
     grants_on_join(ledger, id)
-
-
-def _leave(ledger: Ledger, participant: str, reason: str, cause: int | None = None) -> None:
-    left = ledger.write(Left, cause, participant=participant, reason=reason)
-    revoke_on_leave(ledger, participant, reason, left.seq)
 
 
 def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> Suspended:
@@ -212,11 +207,13 @@ def _tick(ledger: Ledger) -> None:
     timer = earliest[1]
     what, name, _ = timer
     if what == "rejoin":
-        _leave(ledger, name, "disconnected")
+        leave(ledger, name, "disconnected")
     elif what == "admission":
         ended = end_admission(ledger, name, EXPIRED)
         if state.is_present(name):
-            _leave(ledger, name, TOKEN_EXPIRED, ended.seq)
+            leave(ledger, name, TOKEN_EXPIRED, ended.seq)
+    elif what in ("ban", "invitation"):
+        access_timer_due(ledger, what, name)
     elif what == "pause":
         request_id = state.paused[name].request_id
         ledger.write(Unpaused, participant=name, by=kinds.GATEWAY, request_id=request_id)
@@ -282,6 +279,8 @@ def _check_envelope(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         _require_text(envelope, "text")
     elif kind == kinds.MCP_REQUEST:
         _require_text(envelope, "method")
+    if sender in ledger.state.banned:
+        raise banned(ledger.state.banned[sender])
     if kind == kinds.STREAM_DATA:
         return  # it is judged as frames are, after the right to write
     if sender in ledger.state.shut_down and kind not in kinds.AFTER_SHUTDOWN:
@@ -323,14 +322,14 @@ def _relay(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 def _capability_grant(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     state, payload = ledger.state, envelope.payload
     recipient = required_id(payload, "recipient", max_bytes=state.limits.id_bytes)
-    given = _pattern_list(payload.get("capabilities"))
+    given = pattern_list(payload.get("capabilities"))
     require_capability(ledger, sender, envelope)
-    patterns = _patterns(given, state.limits, beside=state.capability_list(recipient)).as_list()
+    patterns = patterns_of(given, state.limits, beside=state.capability_list(recipient)).as_list()
     for pattern in patterns:
         if pattern["kind"].startswith("!"):
             # It would silence the recipient, who could not even take it back.
             raise InvalidOperation(f"a grant gives, and {pattern['kind']} takes away: revoke instead")
-    _require_held(state, sender, patterns, "you cannot give what you do not hold")
+    require_held(state, sender, patterns, "you cannot give what you do not hold")
     if any(envelope.id in grants for grants in state.capability_grants.values()):
         raise AlreadyExists(f"there is a capability grant with the id {envelope.id!r}: use another id")
     if sum(map(len, state.capability_grants.values())) >= state.limits.capability_grants:
@@ -363,9 +362,9 @@ def _capability_revoke(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     else:
         assert named is not None
         recipient = named
-        given = _pattern_list(payload.get("capabilities"))
+        given = pattern_list(payload.get("capabilities"))
         require_capability(ledger, sender, envelope)
-        remaining = _remaining(state, recipient, _patterns(given, state.limits))
+        remaining = _remaining(state, recipient, patterns_of(given, state.limits))
     _require_revocable(state, sender, recipient, remaining)
     accepted = ledger.accept(sender, envelope)
     ledger.write(CapabilitiesRevoked, accepted.seq, participant=recipient, remaining=remaining, by=sender)
@@ -404,44 +403,7 @@ def _require_revocable(
             # By identity: True equals 1 in Python, and these are different rights.
             left = set(map(id, kept))
             taken = [pattern for pattern in state.capability_grants[recipient][grant_id] if id(pattern) not in left]
-            _require_held(state, sender, taken, "you cannot take what another has granted and you do not hold")
-
-
-def _invite(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    state, payload = ledger.state, envelope.payload
-    invitee = required_id(payload, "participant_id", max_bytes=state.limits.id_bytes)
-    if flaw := flaw_in_participant_id(invitee, max_bytes=state.limits.id_bytes):
-        raise ValidationFailed(f"payload.participant_id {flaw}", field="participant_id")
-    given = payload.get("capabilities", payload.get("initial_capabilities"))
-    if given is not None:
-        _pattern_list(given)
-    require_capability(ledger, sender, envelope)
-    patterns = list(state.config.get("default_capabilities", []))
-    if given is not None:
-        patterns = _patterns(given, state.limits).as_list()
-        must_be_held = patterns if state.policies.invites == "held" else list(filter(is_privileged, patterns))
-        _require_held(state, sender, must_be_held, "you cannot give what you do not hold")
-    if invitee in state.roster:
-        raise AlreadyExists(f"{invitee!r} is a participant of this space already", participant_id=invitee)
-    if len(state.invited) >= state.limits.invitations:
-        raise LimitExceeded("too many invitations in this space", limit="invitations")
-    accepted = ledger.accept(sender, envelope)
-    ledger.write(
-        Invited,
-        accepted.seq,
-        participant=invitee,
-        capabilities=patterns,
-        by=sender,
-        request_id=accepted.id,
-    )
-
-
-def _kick(ledger: Ledger, sender: str, envelope: Envelope) -> None:
-    target = required_id(envelope.payload, "participant_id", max_bytes=ledger.state.limits.id_bytes)
-    require_capability(ledger, sender, envelope)
-    require_present(ledger.state, target)
-    accepted = ledger.accept(sender, envelope)
-    _leave(ledger, target, "kicked", accepted.seq)
+            require_held(state, sender, taken, "you cannot take what another has granted and you do not hold")
 
 
 def _pause(ledger: Ledger, sender: str, envelope: Envelope) -> None:
@@ -483,45 +445,6 @@ def _accept_for(ledger: Ledger, sender: str, envelope: Envelope) -> tuple[Envelo
     return ledger.accept(sender, envelope), targets
 
 
-def _pattern_list(value: Any) -> list[Any]:
-    """Check the shape only. Patterns are compiled later, if the sender may grant anything."""
-    if not isinstance(value, list) or not value or not all(isinstance(each, dict | str) for each in value):
-        raise ValidationFailed("payload.capabilities must be a non-empty list of patterns", field="capabilities")
-    return value
-
-
-def _patterns(given: list[Any], limits: Limits, *, beside: list[dict[str, Any]] | None = None) -> Capabilities:
-    """Compile patterns. With those that a participant has already (``beside``) they must not be too many."""
-    listed = [*(beside or ()), *given]
-    if len(listed) > MAX_PATTERNS or len(encode_json(listed)) > limits.capability_list_bytes:
-        raise LimitExceeded(
-            f"more than {MAX_PATTERNS} patterns or {limits.capability_list_bytes} bytes of capabilities for one "
-            "participant",
-            limit="capability_list_bytes",
-        )
-    patterns = Capabilities(given)
-    if beside:
-        Capabilities(listed)  # each may be small enough, and all together too large
-    for pattern in patterns.as_list():
-        if pattern["kind"].lstrip("!").startswith((kinds.WRITE_PROJECTION, kinds.READ_PROJECTION)):
-            raise InvalidOperation(
-                f"{pattern['kind']} mirrors the writers and readers of a stream: "
-                f"use {kinds.GRANT_WRITE} or {kinds.GRANT_READ}"
-            )
-    return patterns
-
-
-def _require_held(state: SpaceState, sender: str, patterns: Sequence[dict[str, Any]], otherwise: str) -> None:
-    pattern = state.capabilities(sender).first_not_covered(patterns)
-    if pattern is not None:
-        kind = pattern["kind"] if isinstance(pattern, Mapping) else pattern
-        raise CapabilityViolation(
-            f"{otherwise}: {kind}",
-            attempted_kind=kind,
-            **state.repeated_capabilities(sender),
-        )
-
-
 #: Kinds that take a right on the stream, and not a capability.
 _BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys() | WRITE_REQUEST_RULES.keys()) - {
     kinds.STREAM_REQUEST,
@@ -531,12 +454,11 @@ _BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys() | WRITE_REQUEST_RULES.keys
 _RULES = {
     kinds.CAPABILITY_GRANT: _capability_grant,
     kinds.CAPABILITY_REVOKE: _capability_revoke,
-    kinds.INVITE: _invite,
-    kinds.KICK: _kick,
     kinds.PAUSE: _pause,
     kinds.RESUME: _resume,
     kinds.SHUTDOWN: _shutdown,
     kinds.STREAM_DATA: decide_data,
+    **ACCESS_RULES,
     **PROPOSAL_RULES,
     **STREAM_RULES,
     **RIGHT_RULES,

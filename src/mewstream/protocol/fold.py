@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from mewstream.protocol import kinds
+from mewstream.protocol import delegation, kinds
 from mewstream.protocol import transitions as table
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.records import (
     AdmissionEnded,
     Admitted,
+    Banned,
     CapabilitiesGranted,
     CapabilitiesRevoked,
     ClockJumped,
@@ -36,6 +37,8 @@ from mewstream.protocol.records import (
     StreamReused,
     StreamStarted,
     Suspended,
+    Unbanned,
+    Uninvited,
     Unpaused,
     WriteDenied,
     WriteGranted,
@@ -92,8 +95,8 @@ def _frames(state: SpaceState, record: Frame | FrameBlock) -> None:
     if stream.policy.idle_timeout:
         _await_idle(state, stream)
     right = stream.writers[record.sender]
-    if right.frames_left is not None:
-        right.frames_left -= count
+    if right.is_bounded:
+        delegation.spend(stream, record.sender, count)
 
 
 def _frame(state: SpaceState, record: Frame) -> None:
@@ -183,7 +186,7 @@ def _clock_jumped(state: SpaceState, record: ClockJumped) -> None:
     the expiry of a right, do not. The new ends of pauses are records of their own."""
     before = record.ts - record.shift
     for timer, due in list(state.timers.items()):
-        if timer[0] not in ("expire", "pause", "admission") and due > before:
+        if timer[0] not in ("expire", "pause", "admission", "invitation", "ban") and due > before:
             state.timers[timer] = due + record.shift
 
 
@@ -204,6 +207,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
     present.extensions = record.extensions
     state.shut_down.pop(record.participant, None)
     state.timers.pop(("rejoin", record.participant, ""), None)
+    state.timers.pop(("invitation", record.participant, ""), None)
     for stream_id in _owned(state, record.participant):
         state.timers.pop(("owner", stream_id, ""), None)
     for stream_id in _written(state, record.participant):
@@ -269,6 +273,29 @@ def _invited(state: SpaceState, record: Invited) -> None:
     state.roster[record.participant] = record.capabilities
     _capabilities_changed(state, record.participant)
     _answered_by(state, record.by, record.request_id, record)
+    if record.expires_at is not None:
+        state.timers["invitation", record.participant, ""] = record.expires_at
+
+
+def _uninvited(state: SpaceState, record: Uninvited) -> None:
+    id = record.participant
+    del state.invited[id]
+    state.timers.pop(("invitation", id, ""), None)
+    for grant_id in state.capability_grants.pop(id, {}):
+        state.granters.pop(grant_id, None)
+    if id not in state.admitted and id not in state.config.get("participants", {}):
+        del state.roster[id]
+    _capabilities_changed(state, id)
+
+
+def _banned(state: SpaceState, record: Banned) -> None:
+    state.banned[record.participant] = record.until
+    state.timers["ban", record.participant, ""] = record.until
+
+
+def _unbanned(state: SpaceState, record: Unbanned) -> None:
+    state.banned.pop(record.participant, None)
+    state.timers.pop(("ban", record.participant, ""), None)
 
 
 def _admitted(state: SpaceState, record: Admitted) -> None:
@@ -421,8 +448,20 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
         return
     _drop_pending(state, stream, record.participant)
     held = stream.writers.get(record.participant)
-    right = WriteRight(held.since if held else record.seq, record.expires_at, record.max_frames, record.conditions)
+    right = WriteRight(
+        since=held.since if held else record.seq,
+        expires_at=record.expires_at,
+        frames_left=record.max_frames,
+        conditions=record.conditions,
+        by=record.by,
+        parent=record.parent,
+        delegate=record.delegate,
+    )
+    # What a right that is granted again with less depth does not cover any more ends at this very record.
+    for each in delegation.below(stream, record.participant, beyond=record.delegate.depth if record.delegate else 0):
+        _drop_writer(state, stream, each)
     _set_writer(state, stream, record.participant, right)
+    delegation.narrow(stream, record.participant)
     if record.conditions is not None and record.participant in stream.auto_grant:
         # What was granted under conditions must not come back without them.
         _end_standing(state, stream, record.participant)
@@ -432,7 +471,8 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
 def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
     stream = state.streams[record.stream_id]
     _drop_pending(state, stream, record.participant)
-    _drop_writer(state, stream, record.participant)
+    for each in (*delegation.below(stream, record.participant), record.participant):
+        _drop_writer(state, stream, each)
     # An explicit revoke ends a standing grant; one that time or a lost connection caused does not.
     if record.request_id is not None and record.participant in stream.auto_grant:
         _end_standing(state, stream, record.participant)
@@ -446,6 +486,7 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
     _add_right(state, record.new_owner, "owns", stream.id)
     held = stream.writers.get(record.new_owner)
     _drop_pending(state, stream, record.new_owner)
+    delegation.release(stream, record.new_owner)
     # The right of an owner is never conditional.
     _set_writer(state, stream, record.new_owner, WriteRight(held.since if held else record.seq))
     if record.previous_owner not in record.authorized_writers:
@@ -577,6 +618,9 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     CapabilitiesGranted: _capabilities_granted,
     CapabilitiesRevoked: _capabilities_revoked,
     Invited: _invited,
+    Uninvited: _uninvited,
+    Banned: _banned,
+    Unbanned: _unbanned,
     Admitted: _admitted,
     AdmissionEnded: _admission_ended,
     Paused: _paused,

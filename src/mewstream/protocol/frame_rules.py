@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mewstream.protocol import frames, kinds
+from mewstream.protocol import delegation, frames, kinds
 from mewstream.protocol import transitions as table
 from mewstream.protocol.envelope import Envelope, decode_json
 from mewstream.protocol.errors import (
@@ -50,8 +50,9 @@ def decide_frames(
         write_refusal(ledger, flaw, sender=sender, kind="frame", id=id, remember=False, payload=data[0])
         return data[1:]
     count = 1 if format_id is not None and stream.policy.validate == "enforce" else len(data)
-    if right.frames_left is not None:
-        count = min(count, right.frames_left)
+    left = delegation.frames_left(stream, sender) if right.is_bounded else None
+    if left is not None:
+        count = min(count, left)
     ledger.write_frames(
         FrameBlock(
             ledger.next_seq,
@@ -67,8 +68,8 @@ def decide_frames(
             stream.readers_seq,
         )
     )
-    if right.frames_left == count:
-        _revoke_spent(ledger, stream, sender)
+    if left == count:
+        _revoke_spent(ledger, stream, sender, count)
     return data[count:]
 
 
@@ -133,16 +134,16 @@ def decide_data(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         format_id=format_id,
         readers_seq=stream.readers_seq,
     )
-    if right.frames_left == 1:
-        _revoke_spent(ledger, stream, sender)
+    if right.is_bounded and delegation.frames_left(stream, sender) == 1:
+        _revoke_spent(ledger, stream, sender, 1)
 
 
 def _right_to_write(ledger: Ledger, stream: Stream, sender: str) -> WriteRight:
     """The sender's right, judged at this record's own time (decision 17)."""
     right = stream.writers.get(sender)
-    spent = _spent(right, ledger.now) if right is not None and right.conditions else None
+    spent = delegation.spent(stream, sender, ledger.now) if right is not None and right.is_bounded else None
     if spent is not None:
-        raise RightSpent(stream, sender, spent)
+        raise RightSpent(stream, sender, *spent)
     # The table has no row for frames in another state. It is asked only in order to refuse: this is the hot path.
     if right is None or stream.status is not Status.LIVE:
         check_transition(ledger.state, stream, table.FRAME, sender)
@@ -156,17 +157,10 @@ def _right_to_write(ledger: Ledger, stream: Stream, sender: str) -> WriteRight:
     return right
 
 
-def _spent(right: WriteRight, now: int) -> str | None:
-    if right.expires_at is not None and now >= right.expires_at:
-        return "expired"
-    if right.frames_left is not None and right.frames_left <= 0:
-        return "max_frames"
-    return None
-
-
-def _revoke_spent(ledger: Ledger, stream: Stream, sender: str) -> None:
-    """Revoke a right whose last frame was just written."""
-    write_revoke(ledger, stream, sender, "max_frames", ledger.next_seq - 1)
+def _revoke_spent(ledger: Ledger, stream: Stream, sender: str, count: int) -> None:
+    """Revoke the right whose last frame was just written: the highest in the chain, if it is that of several."""
+    holders = [holder for holder, right in delegation.chain(stream, sender) if right.frames_left == count]
+    write_revoke(ledger, stream, holders[-1], "max_frames", ledger.next_seq - 1)
 
 
 def _check_sequence(state: SpaceState, stream: Stream, sender: str, sequence: int) -> int:

@@ -19,7 +19,7 @@ def on_disconnect(state: SpaceState, sender: str, payload: dict[str, Any]) -> st
         return value
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_SECONDS:
         return value
-    if state.knows_v04_alone(sender):
+    if not state.knows_extensions(sender):
         return None  # it is metadata of the client's own
     raise ValidationFailed(
         f"payload.on_disconnect must be revoke, keep or seconds from 0 to {MAX_SECONDS}, got {describe(value)}",
@@ -32,6 +32,6 @@ def when_absent(state: SpaceState, sender: str, payload: dict[str, Any]) -> bool
     value = payload.get("when_absent", False)
     if isinstance(value, bool):
         return value
-    if state.knows_v04_alone(sender):
+    if not state.knows_extensions(sender):
         return False
     raise ValidationFailed(f"payload.when_absent must be true or false, got {describe(value)}", field="when_absent")

@@ -31,7 +31,7 @@ def wished_name(state: SpaceState, sender: str, payload: dict[str, Any]) -> Wish
     """Raises :class:`ValidationFailed` if the name or ``if_exists`` cannot be meant. Of a v0.4 client, what is not
     known stays metadata."""
     asked, wished = payload.get("if_exists"), payload.get("desired_id")
-    knows_extensions = not state.knows_v04_alone(sender)
+    knows_extensions = state.knows_extensions(sender)
     if asked is not None and asked not in CHOICES:
         if knows_extensions:
             raise ValidationFailed(

@@ -32,6 +32,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     streams_per_participant: int = 256
     writers_per_stream: int = 10_000
     readers_per_stream: int = 10_000
+    delegation_depth: int = 8
+    """How often a right to write may be passed on. Each frame of a writer at the end of a chain looks at all of it."""
     write_requests_per_stream: int = 64
     """Participants that ask for the right to write and have no answer yet. Every later joiner is told of them."""
     stream_metadata_bytes: int = 64 << 10
@@ -49,6 +51,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     capability_grants: int = 1_024
     """Runtime capability grants that a space remembers."""
     invitations: int = 10_000
+    bans: int = 10_000
+    """Participants that are banned at once."""
     admissions: int = 20_000
     """Signed tokens of different participants that are in use at once."""
     remembered_ids: int = 128

@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from mewstream.protocol.delegation import Delegation
+
 Conditions = dict[str, Any]
 """``{"expires_at": RFC 3339, "max_frames": int, "on_disconnect": str | float}``, each key optional."""
 
@@ -127,6 +129,33 @@ class Invited(Record, tag="invited"):
     capabilities: list[dict[str, Any]]
     by: str
     request_id: str
+    expires_at: int | None = None
+    """When the invitation ends, if nobody has joined by it. None: never."""
+
+
+class Uninvited(Record, tag="uninvited"):
+    """An invitation was taken back (``withdrawn``) or has ended (``expired``), and with it everything that was granted
+    to the participant at run time."""
+
+    participant: str
+    by: str
+    reason: str
+
+
+class Banned(Record, tag="banned"):
+    """A participant may not join, nor send anything over HTTP, until ``until``."""
+
+    participant: str
+    until: int
+    by: str
+    reason: str | None = None
+
+
+class Unbanned(Record, tag="unbanned"):
+    """A ban has ended: by a participant, or by the gateway when its time was over."""
+
+    participant: str
+    by: str
 
 
 class Admitted(Record, tag="admitted"):
@@ -250,12 +279,18 @@ class WriteGranted(Record, tag="write-granted"):
     max_frames: int | None = None
     request_id: str | None = None
     replaces: str | None = None
-    """The writer in whose place it was granted, whose right the record before took away."""
+    """The writer in whose place it was granted, whose right a record before took away."""
+    parent: str | None = None
+    """The delegate that has granted it, and with whose right it ends. None for grants of the owner and of managers."""
+    delegate: Delegation | None = None
+    """The participant may grant the right in turn."""
     pending: bool = False
     """It waits until the participant joins, who is not a writer yet."""
 
 
 class WriteRevoked(Record, tag="write-revoked"):
+    """It takes away the rights below that of ``participant`` too. A record for each of them follows."""
+
     stream_id: str
     participant: str
     authorized_writers: list[str]

@@ -12,13 +12,14 @@ from mewstream.protocol.state import SpaceState, Stream
 
 
 class RightSpent(UnauthorizedStreamWrite):
-    """The right of a writer has run out and was not revoked yet: the revoke is written before the refusal
-    (decision 17)."""
+    """The right of a writer, or that of ``holder`` above it, has run out and was not revoked yet: the revoke is written
+    before the refusal (decision 17)."""
 
-    def __init__(self, stream: Stream, writer: str, reason: str) -> None:
-        super().__init__(f"your right to write to {stream.id} has ended: {reason}", stream_id=stream.id, reason=reason)
+    def __init__(self, stream: Stream, writer: str, holder: str, reason: str) -> None:
+        why = reason if holder == writer else "delegation_ended"
+        super().__init__(f"your right to write to {stream.id} has ended: {why}", stream_id=stream.id, reason=why)
         self.stream = stream
-        self.writer = writer
+        self.holder = holder
         self.reason = reason
 
 
@@ -34,7 +35,7 @@ def write_refusal(
     payload: bytes = b"",
 ) -> None:
     if isinstance(flaw, RightSpent):
-        write_revoke(ledger, flaw.stream, flaw.writer, flaw.reason)
+        write_revoke(ledger, flaw.stream, flaw.holder, flaw.reason)
     ledger.write(
         Refused,
         sender=sender,

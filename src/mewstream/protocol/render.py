@@ -28,6 +28,7 @@ from mewstream.protocol.records import (
     StreamOpened,
     StreamReused,
     Suspended,
+    Uninvited,
     Unpaused,
     WriteDenied,
     WriteGranted,
@@ -168,6 +169,12 @@ def _invited(space: str, record: Invited) -> Message:
     return Message(kinds.PRESENCE, payload, correlation_id=record.request_id)
 
 
+def _uninvited(space: str, record: Uninvited) -> Message | None:
+    if record.by != kinds.GATEWAY:
+        return None
+    return Message(kinds.PRESENCE, {"event": "uninvited", "participant": {"id": record.participant}})
+
+
 def _unpaused(space: str, record: Unpaused) -> Message | None:
     if record.by != kinds.GATEWAY:
         return None
@@ -261,6 +268,10 @@ def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted
         payload["pending"] = True
     if isinstance(record, WriteGranted) and record.replaces is not None:
         payload["replaces"] = record.replaces
+    if isinstance(record, WriteGranted) and record.parent is not None:
+        payload["parent"] = record.parent
+    if isinstance(record, WriteGranted) and record.delegate is not None:
+        payload["delegate"] = record.delegate
     if isinstance(record, WriteRevoked) and record.replaced_by is not None:
         payload["replaced_by"] = record.replaced_by
     return Message(EMITS[_RIGHT_EVENTS[type(record)]], payload, correlation_id=record.request_id)
@@ -282,6 +293,7 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     Left: _left,
     Suspended: _suspended,
     Invited: _invited,
+    Uninvited: _uninvited,
     Unpaused: _unpaused,
     Refused: _refused,
     FramesDropped: _frames_dropped,

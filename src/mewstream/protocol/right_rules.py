@@ -6,17 +6,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mewstream.protocol import kinds
+from mewstream.protocol.delegation import below
+from mewstream.protocol.delegation_rules import (
+    acting_delegate,
+    asked_delegation,
+    check_below,
+    check_delegated_grant,
+    check_parent,
+    end_below,
+)
 from mewstream.protocol.envelope import Envelope
 from mewstream.protocol.errors import InvalidOperation, LimitExceeded, ParticipantNotFound, ValidationFailed
 from mewstream.protocol.grant_terms import on_disconnect, when_absent
 from mewstream.protocol.identifiers import describe, optional_text, required_id
-from mewstream.protocol.ledger import Ledger
+from mewstream.protocol.ledger import Ledger, R
 from mewstream.protocol.records import (
     EnvelopeAccepted,
     OwnershipTransferred,
     ReadGranted,
     ReadRevoked,
-    Record,
     StreamEnded,
     WriteGranted,
     WriteRevoked,
@@ -37,34 +45,54 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if (kept := on_disconnect(state, sender, payload)) is not None:
         conditions = {**(conditions or {}), "on_disconnect": kept}
     may_wait = when_absent(state, sender, payload)
+    delegation = asked_delegation(state, sender, payload.get("delegate"))
     replaced = _replaced(state, sender, payload)
     stream = permitted_stream(ledger, sender, envelope)
+    parent = acting_delegate(ledger, stream, sender, envelope)
     if replaced is not None:
         _check_replaceable(state, stream, sender, replaced, participant, payload)
-    if participant == stream.owner and conditions is not None:
-        raise InvalidOperation("the right of an owner cannot be conditional", stream_id=stream.id)
+        if parent is not None:
+            check_below(stream, parent, replaced)
+    if participant == stream.owner and (conditions is not None or delegation is not None):
+        raise InvalidOperation("the right of an owner has neither conditions nor a delegation", stream_id=stream.id)
     if expires_at is not None and expires_at <= ledger.now:
         raise InvalidOperation("conditions.expires_at has passed already", stream_id=stream.id)
-    writers = [writer for writer in stream.authorized_writers() if writer != replaced]
+    replaced_below = below(stream, replaced) if replaced is not None else []
+    writers = _without(stream, [*replaced_below, replaced] if replaced is not None else [])
+    check_parent(stream, participant, writers, parent)
+    if parent is not None:
+        check_delegated_grant(
+            *(ledger, stream, parent, participant, writers),
+            until=expires_at,
+            max_frames=max_frames,
+            delegation=delegation,
+        )
     if participant not in writers:
         _check_writers(state, stream, len(writers) + len(stream.pending.keys() - {participant}))
-    # One who keeps a right while it is away may be granted it again. Nobody is replaced by somebody who is not here.
-    may_wait = may_wait and replaced is None and participant in state.roster
+    # One who keeps a right while it is away may be granted it again. Nobody is replaced by somebody who is absent, and
+    # what a chain allows must be known now.
+    is_plain = replaced is None and parent is None and delegation is None
+    may_wait = may_wait and is_plain and participant in state.roster
     if not may_wait:
         require_present(state, participant)
     is_pending = participant not in writers and not state.is_present(participant)
     accepted = _accept(ledger, sender, envelope, stream)
     if replaced is not None:
         # Before the grant, so that nobody ever drives beside the one who takes over.
-        _record_change(
+        revoked = _record_change(
             *(ledger, accepted, envelope, stream, WriteRevoked),
             participant=replaced,
             authorized_writers=list(writers),
             replaced_by=participant,
         )
-    if participant not in writers and not is_pending:
+        end_below(ledger, stream, replaced_below, revoked)
+    ended: list[str] = []
+    if participant in writers:
+        ended = below(stream, participant, beyond=delegation.depth if delegation is not None else 0)
+        writers = [writer for writer in writers if writer not in ended]
+    elif not is_pending:
         writers.append(participant)
-    _record_change(
+    granted = _record_change(
         *(ledger, accepted, envelope, stream, WriteGranted),
         participant=participant,
         replaces=replaced,
@@ -73,14 +101,17 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         conditions=conditions,
         expires_at=expires_at,
         max_frames=max_frames,
+        parent=parent,
+        delegate=delegation,
     )
+    end_below(ledger, stream, ended, granted)
 
 
 def _replaced(state: SpaceState, sender: str, payload: dict[str, Any]) -> str | None:
     """The writer in whose place the right is granted."""
     if payload.get("replaces") is None:
         return None
-    if state.knows_v04_alone(sender) and not isinstance(payload["replaces"], str):
+    if not state.knows_extensions(sender) and not isinstance(payload["replaces"], str):
         return None  # it is metadata of the client's own
     return required_id(payload, "replaces", max_bytes=state.limits.id_bytes)
 
@@ -152,8 +183,14 @@ def _revoke_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
             stream_id=stream.id,
         )
     # Revoking the right of a participant that has none succeeds, because the outcome is what was asked for.
-    writers = _without(stream, participant)
-    change_right(ledger, sender, envelope, stream, WriteRevoked, participant=participant, authorized_writers=writers)
+    if (delegate := acting_delegate(ledger, stream, sender, envelope)) is not None:
+        check_below(stream, delegate, participant)
+    ended = below(stream, participant)
+    writers = _without(stream, [*ended, participant])
+    revoked = change_right(
+        ledger, sender, envelope, stream, WriteRevoked, participant=participant, authorized_writers=writers
+    )
+    end_below(ledger, stream, ended, revoked)
 
 
 def _transfer(ledger: Ledger, sender: str, envelope: Envelope) -> None:
@@ -185,7 +222,7 @@ def _transfer(ledger: Ledger, sender: str, envelope: Envelope) -> None:
 
 def _writers_after_transfer(stream: Stream, new_owner: str, *, retain: bool) -> list[str]:
     """``retain``: the previous owner stays a writer."""
-    others = stream.authorized_writers() if retain else _without(stream, stream.owner)
+    others = stream.authorized_writers() if retain else _without(stream, [stream.owner])
     return [new_owner, *(writer for writer in others if writer != new_owner)]
 
 
@@ -216,11 +253,9 @@ def _revoke_read(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     change_right(ledger, sender, envelope, stream, ReadRevoked, participant=participant, authorized_readers=others)
 
 
-def change_right(
-    ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, record: type[Record], **fields: Any
-) -> None:
+def change_right(ledger: Ledger, sender: str, envelope: Envelope, stream: Stream, record: type[R], **fields: Any) -> R:
     """Accept an envelope, and record the change of rights that it asks for."""
-    _record_change(ledger, _accept(ledger, sender, envelope, stream), envelope, stream, record, **fields)
+    return _record_change(ledger, _accept(ledger, sender, envelope, stream), envelope, stream, record, **fields)
 
 
 def _accept(ledger: Ledger, sender: str, envelope: Envelope, stream: Stream) -> EnvelopeAccepted:
@@ -229,9 +264,9 @@ def _accept(ledger: Ledger, sender: str, envelope: Envelope, stream: Stream) -> 
 
 
 def _record_change(
-    ledger: Ledger, accepted: EnvelopeAccepted, envelope: Envelope, stream: Stream, record: type[Record], **fields: Any
-) -> None:
-    ledger.write(
+    ledger: Ledger, accepted: EnvelopeAccepted, envelope: Envelope, stream: Stream, record: type[R], **fields: Any
+) -> R:
+    return ledger.write(
         record,
         accepted.seq,
         stream_id=stream.id,
@@ -248,8 +283,9 @@ def require_present(state: SpaceState, participant: str) -> None:
         raise ParticipantNotFound(f"{absent} in this space", participant_id=participant)
 
 
-def _without(stream: Stream, participant: str) -> list[str]:
-    return [writer for writer in stream.authorized_writers() if writer != participant]
+def _without(stream: Stream, gone: list[str]) -> list[str]:
+    lost = set(gone)
+    return [writer for writer in stream.authorized_writers() if writer not in lost]
 
 
 # -- what the gateway does by itself --------------------------------------------------------------
@@ -313,16 +349,18 @@ def _written_by(state: SpaceState, participant: str) -> Iterator[Stream]:
 
 
 def write_revoke(ledger: Ledger, stream: Stream, participant: str, reason: str, cause: int | None = None) -> None:
-    """Record a revoke that no participant has asked for."""
-    ledger.write(
+    """Record a revoke that no participant has asked for, and what ends with it."""
+    ended = below(stream, participant)
+    revoked = ledger.write(
         WriteRevoked,
         cause,
         stream_id=stream.id,
         participant=participant,
-        authorized_writers=_without(stream, participant),
+        authorized_writers=_without(stream, [*ended, participant]),
         by=kinds.GATEWAY,
         reason=reason,
     )
+    end_below(ledger, stream, ended, revoked)
 
 
 def stream_timer_due(ledger: Ledger, timer: Timer) -> None:

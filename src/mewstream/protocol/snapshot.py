@@ -52,6 +52,7 @@ class _Snapshot(msgspec.Struct):
     granters: dict[str, str] = {}
     proposals: list[tuple[str, str]] = []
     admitted: dict[str, Admission] = {}
+    banned: dict[str, int] = {}
 
 
 #: What is written in another form, and what follows from the rest.

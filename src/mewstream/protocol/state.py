@@ -14,6 +14,7 @@ import msgspec
 
 from mewstream.protocol import kinds
 from mewstream.protocol.capabilities import EMPTY, Capabilities
+from mewstream.protocol.delegation import Delegation
 from mewstream.protocol.descriptions import Descriptions
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import ValidationFailed
@@ -67,6 +68,16 @@ class WriteRight(msgspec.Struct):
     expires_at: int | None = None
     frames_left: int | None = None
     conditions: dict[str, Any] | None = None
+    by: str | None = None
+    """Who has granted it last; None if it came with the opening or a transfer."""
+    parent: str | None = None
+    """The delegate that has granted it, and with whose right it ends. None: the owner or a manager has."""
+    delegate: Delegation | None = None
+    is_bounded: bool = False
+    """Whether a frame has to be judged by conditions, its own or those of a right above it."""
+
+    def __post_init__(self) -> None:
+        self.is_bounded = self.conditions is not None or self.parent is not None
 
     @property
     def on_disconnect(self) -> str | float | None:
@@ -188,6 +199,7 @@ class Stream(msgspec.Struct):
             ("formats", self.formats or None),
             ("conditions", conditions or None),
             ("pending_writers", list(self.pending) or None),
+            ("delegations", self._described_delegations() or None),
             # These are told once, in the answer to a request.
             ("reused", None),
             ("alias_taken_by", None),
@@ -198,6 +210,17 @@ class Stream(msgspec.Struct):
             else:
                 described[key] = value
         return described
+
+    def _described_delegations(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "participant_id": writer,
+                "by": right.parent or right.by,
+                "depth": 0 if right.delegate is None else right.delegate.depth,
+            }
+            for writer, right in self.writers.items()
+            if right.parent is not None or right.delegate is not None
+        ]
 
     def _described_requests(self) -> list[dict[str, Any]]:
         return [
@@ -246,6 +269,8 @@ class SpaceState:
     invited: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     admitted: dict[str, Admission] = field(default_factory=dict)
     """Those who may join because a signed token has named them."""
+    banned: dict[str, int] = field(default_factory=dict)
+    """Those who may neither join nor send anything, and until when."""
     capability_grants: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     """participant -> grant id -> what was granted at run time."""
     granters: dict[str, str] = field(default_factory=dict)
@@ -329,6 +354,11 @@ class SpaceState:
         """Connected, or suspended and expected back."""
         return participant in self.participants
 
+    def knows_extensions(self, participant: str) -> bool:
+        """Whether its client has sent ``extensions``. What it does not mean as we do stays metadata otherwise."""
+        present = self.participants.get(participant)
+        return present is not None and present.extensions is not None
+
     def is_paused(self, participant: str, now: int) -> bool:
         pause = self.paused.get(participant)
         return pause is not None and (pause.until is None or now < pause.until)
@@ -336,11 +366,6 @@ class SpaceState:
     def is_connected(self, participant: str) -> bool:
         present = self.participants.get(participant)
         return present is not None and present.connected
-
-    def knows_v04_alone(self, participant: str) -> bool:
-        """Whether its client sent no extensions, so that a field of ours that it uses otherwise is metadata to it."""
-        present = self.participants.get(participant)
-        return present is None or present.extensions is None
 
     # -- streams ------------------------------------------------------------------------------
 

@@ -98,8 +98,7 @@ def check_transition(
 
     A right on the stream stands above all capabilities (decision 2)."""
     who = table.WHO[event]
-    may = who is Who.ANYONE or (sender in stream.writers if who is Who.WRITER else sender == stream.owner)
-    if not may and not (who is Who.OWNER_OR_MANAGER and _manages(state, stream, event, sender, payload or {})):
+    if not _may(state, stream, event, sender, who, payload or {}):
         what = f"write to {stream.id}" if who is Who.WRITER else f"send {event} for {stream.id}"
         raise BY_CODE[table.REFUSAL[event]](f"you may not {what}: that takes {who}", stream_id=stream.id)
     if (event, stream.status) not in table.BY_EVENT_AND_STATE:
@@ -111,7 +110,31 @@ def check_transition(
         )
 
 
-def _manages(state: SpaceState, stream: Stream, event: str, sender: str, payload: dict[str, Any]) -> bool:
+def _may(state: SpaceState, stream: Stream, event: str, sender: str, who: Who, payload: dict[str, Any]) -> bool:
+    match who:
+        case Who.ANYONE:
+            return True
+        case Who.WRITER:
+            return sender in stream.writers
+        case Who.OWNER_OR_MANAGER:
+            return sender == stream.owner or manages(state, stream, event, sender, payload)
+        case Who.GRANTER:
+            return (
+                sender == stream.owner
+                or manages(state, stream, event, sender, payload)
+                or _delegates(state, stream, event, sender, payload)
+            )
+    return sender == stream.owner
+
+
+def _delegates(state: SpaceState, stream: Stream, event: str, sender: str, payload: dict[str, Any]) -> bool:
+    """Whether the sender's right may be passed on, and no denial of the kind forbids it."""
+    right = stream.writers.get(sender)
+    judged = {**payload, "stream_id": stream.id}
+    return right is not None and right.delegate is not None and not state.capabilities(sender).denies(event, judged)
+
+
+def manages(state: SpaceState, stream: Stream, event: str, sender: str, payload: dict[str, Any]) -> bool:
     """Whether a capability lets the sender manage this stream of another, and no denial of the kind forbids it."""
     held = state.capabilities(sender)
     # By its id, however the message names it: what is denied for one stream is denied under its alias too.
@@ -323,7 +346,7 @@ def _stream_policy(state: SpaceState, sender: str, payload: dict[str, Any]) -> S
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_GRACE_SECONDS:
-            if is_new and state.knows_v04_alone(sender):
+            if is_new and not state.knows_extensions(sender):
                 return default
             raise ValidationFailed(f"payload.{key} must be seconds from 0 to {MAX_GRACE_SECONDS}", field=key)
         return float(value)

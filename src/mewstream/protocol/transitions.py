@@ -27,6 +27,7 @@ class Who(StrEnum):
     CAPABLE = "a holder of the capability"
     OWNER = "the owner"
     OWNER_OR_MANAGER = "the owner, or a holder of space/manage-streams"
+    GRANTER = "the owner, a holder of space/manage-streams, or a delegate for what is below it"
     WRITER = "an authorized writer"
     ANYONE = "anyone who is present and may not write yet"
     GATEWAY = "the gateway"
@@ -51,6 +52,7 @@ REPLACE = "request (if_exists: replace)"
 IDLE_TIMEOUT = "idle timeout"
 GRANT_SPENT = "grant expired or spent"
 WRITER_LEFT = "writer left"
+DELEGATION_ENDED = "delegation ended"
 OWNER_LEFT_TRANSFER = "owner left (transfer)"
 OWNER_LEFT_CLOSE = "owner left (close)"
 
@@ -68,10 +70,12 @@ def _rows() -> list[Transition]:
     ]
     for state in (_READY, _LIVE):
         rows += [
+            Transition(state, kinds.GRANT_WRITE, Who.GRANTER, state, kinds.WRITE_GRANTED, "unauthorized"),
+            Transition(state, kinds.REVOKE_WRITE, Who.GRANTER, state, kinds.WRITE_REVOKED, "unauthorized"),
+        ]
+        rows += [
             Transition(state, event, Who.OWNER_OR_MANAGER, state, emits, "unauthorized")
             for event, emits in (
-                (kinds.GRANT_WRITE, kinds.WRITE_GRANTED),
-                (kinds.REVOKE_WRITE, kinds.WRITE_REVOKED),
                 (kinds.TRANSFER_OWNERSHIP, kinds.OWNERSHIP_TRANSFERRED),
                 (kinds.GRANT_READ, kinds.READ_GRANTED),
                 (kinds.REVOKE_READ, kinds.READ_REVOKED),
@@ -87,6 +91,7 @@ def _rows() -> list[Transition]:
             Transition(state, IDLE_TIMEOUT, Who.GATEWAY, _ENDED, kinds.STREAM_CLOSE, ""),
             Transition(state, GRANT_SPENT, Who.GATEWAY, state, kinds.WRITE_REVOKED, ""),
             Transition(state, WRITER_LEFT, Who.GATEWAY, state, kinds.WRITE_REVOKED, ""),
+            Transition(state, DELEGATION_ENDED, Who.GATEWAY, state, kinds.WRITE_REVOKED, ""),
             Transition(state, OWNER_LEFT_TRANSFER, Who.GATEWAY, state, kinds.OWNERSHIP_TRANSFERRED, ""),
             Transition(state, OWNER_LEFT_CLOSE, Who.GATEWAY, _ENDED, kinds.STREAM_CLOSE, ""),
         ]

@@ -18,11 +18,19 @@ class Membership:
     _loop: EventLoop
     _space: client.Space
 
-    def invite(self, participant: str, *, capabilities: Sequence[Any] | None = None) -> Invitation:
-        return self._loop.run(self._space.invite(participant, capabilities=capabilities))
+    def invite(
+        self, participant: str, *, capabilities: Sequence[Any] | None = None, expires_in: float | None = None
+    ) -> Invitation:
+        return self._loop.run(self._space.invite(participant, capabilities=capabilities, expires_in=expires_in))
 
-    def kick(self, participant: str, *, reason: str | None = None) -> None:
-        self._loop.run(self._space.kick(participant, reason=reason))
+    def uninvite(self, participant: str, *, reason: str | None = None) -> None:
+        self._loop.run(self._space.uninvite(participant, reason=reason))
+
+    def kick(self, participant: str, *, reason: str | None = None, ban: float | None = None) -> None:
+        self._loop.run(self._space.kick(participant, reason=reason, ban=ban))
+
+    def unban(self, participant: str) -> None:
+        self._loop.run(self._space.unban(participant))
 
     def grant_capabilities(self, participant: str, capabilities: Sequence[Any], *, reason: str | None = None) -> str:
         return self._loop.run(self._space.grant_capabilities(participant, capabilities, reason=reason))

@@ -102,6 +102,10 @@ class Stream:
         return self._stream.conditions
 
     @property
+    def delegations(self) -> list[dict[str, Any]]:
+        return self._stream.delegations
+
+    @property
     def write_requests(self) -> dict[str, str | None]:
         return self._stream.write_requests
 
@@ -136,6 +140,8 @@ class Stream:
         expires_at: datetime | str | None = None,
         max_frames: int | None = None,
         replaces: str | None = None,
+        delegate: int | None = None,
+        max_writers: int | None = None,
         on_disconnect: Literal["revoke", "keep"] | float | None = None,
         when_absent: bool = False,
     ) -> None:
@@ -146,6 +152,8 @@ class Stream:
                 expires_at=expires_at,
                 max_frames=max_frames,
                 replaces=replaces,
+                delegate=delegate,
+                max_writers=max_writers,
                 on_disconnect=on_disconnect,
                 when_absent=when_absent,
             )

@@ -147,6 +147,12 @@ async def _grant(session: Session, stream: str, who: str, reason: str | None) ->
     await session.stream(stream).grant(who, reason=reason)
 
 
+async def _delegate(session: Session, stream: str, who: str, depth: str | None) -> None:
+    if depth is not None and not (depth.isdecimal() and int(depth) > 0):
+        raise InvalidInput(f"DEPTH is how often the right may be passed on, such as 1, not {depth}")
+    await session.stream(stream).grant(who, delegate=int(depth or 1))
+
+
 async def _revoke(session: Session, stream: str, who: str, reason: str | None) -> None:
     await session.stream(stream).revoke(who, reason=reason)
 
@@ -309,6 +315,12 @@ _TABLE = (
     Command("watch", (_STREAM,), "Show the frames of a stream as they arrive.", _watch),
     Command("unwatch", (Argument("STREAM", _of_watched),), "Stop showing them.", _unwatch),
     Command("grant", (_STREAM, _WHO, _REASON), "Let somebody write to a stream of yours.", _grant),
+    Command(
+        "delegate",
+        (_STREAM, _WHO, Argument("DEPTH", optional=True)),
+        "Let somebody write, and let others write in turn.",
+        _delegate,
+    ),
     Command("revoke", (_STREAM, _WHO, _REASON), "Revoke that right.", _revoke),
     Command("hand-over", (_STREAM, _WHO, _REASON), "Let somebody write in the place of who does now.", _hand_over),
     Command("ask", (_STREAM, _REASON), "Ask for the right to write.", _ask),

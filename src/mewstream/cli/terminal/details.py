@@ -46,6 +46,10 @@ def detail_lines(stream: Stream) -> list[Line]:
         "status": stream.status,
         "owner": stream.owner if stream.owner_connected else f"{stream.owner} (not connected)",
         "writers": listed(writers),
+        "delegates": ", ".join(
+            f"{each.get('participant_id')} from {each.get('by')}, depth {each.get('depth')}"
+            for each in stream.delegations
+        ),
         "readers": "everyone" if readers is None else listed(readers),
         "asking": ", ".join(f"{who} ({reason})" if reason else who for who, reason in stream.write_requests.items()),
         "created": stream.created,

@@ -5,17 +5,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help test test-long newest wheel ts console check docs demo serve clean bench bench-journal bench-startup bench-history bench-sdk bench-pipeline bench-against
+.PHONY: help test test-long newest wheel ts console check docs demo demo-live screenshots serve clean bench bench-journal bench-startup bench-history bench-sdk bench-pipeline bench-against
 
 help:
 	@echo "make test       set up .venv, check the code and run all tests"
 	@echo "make serve      set up .venv and serve the example space on http://127.0.0.1:8080, its journal in ./data"
 	@echo "make demo       play a session through a real gateway, run the pipeline over it, and write demo/report.html"
+	@echo "make demo-live  play that session slowly, to watch it in the console"
 	@echo "make test-long  the long profiles: property tests and soak runs"
 	@echo "make newest     the tests with the newest versions of all dependencies"
 	@echo "make wheel      build the wheel into dist/"
 	@echo "make ts         build and test the TypeScript client, and test the console's model (needs Node 20, npm and Chromium)"
 	@echo "make console    build the console, into the Python package (needs Node 20 and npm)"
+	@echo "make screenshots  take a picture of every view of the console, light and dark, narrow and wide, into screenshots/"
 	@echo "make docs       write the generated documents again"
 	@echo "make clean      remove .venv and all caches"
 
@@ -90,11 +92,19 @@ bench-sdk: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python docs/stream_states.py docs/stream-states.md
 	$(BIN)/python docs/table_pages.py docs/tables.md
+	$(BIN)/python docs/audit_rules.py docs/audit.md
 	$(BIN)/python docs/modules.py docs/modules.md
 	$(BIN)/python docs/walks.py docs/architecture.md
 
 demo: $(STAMP)
 	$(BIN)/python -m mewstream.demo --dir demo
+
+demo-live: $(STAMP)
+	$(BIN)/mewstream demo --live --dir demo
+
+# The browser is that of the tests.
+screenshots: $(STAMP)
+	$(BIN)/python console/screenshots.py screenshots --picture docs/images/console.png
 
 serve: $(STAMP)
 	$(BIN)/mewstream serve --config examples/space.yaml --data data

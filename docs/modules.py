@@ -12,6 +12,7 @@ LAYERS = {
     "io": "what several layers ask of the operating system and the event loop",
     "settings": "where programs find their settings",
     "journal": "the durable log",
+    "audit": "judging the log, from the log alone",
     "gateway": "the server",
     "client": "the SDK",
     "sync": "the SDK without `async`, for notebooks and scripts",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -122,3 +125,27 @@ def test_it_does_not_touch_what_is_not_its_own(tmp_path: Path) -> None:
     done = run("--dir", "mine", cwd=tmp_path)
     assert done.returncode == 2 and "is not empty, and not of a demo" in done.stderr
     assert (tmp_path / "mine" / "file").exists()
+
+
+def test_the_live_one_says_where_to_watch_it_and_ends_by_ctrl_c(tmp_path: Path) -> None:
+    """The console of its gateway is served, and the token that it prints is good for it."""
+    command = [sys.executable, "-m", "mewstream.demo", "--live", "--dir", str(tmp_path / "demo")]
+    environment = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True) as demo:
+        assert demo.stdout is not None
+        said = ""
+        while "grants alice the hero" not in said:
+            line = demo.stdout.readline()
+            assert line, said
+            said += line
+        address = re.search(r"http://127\.0\.0\.1:\d+/", said)
+        token = re.search(r"token +(\S+)", said)
+        assert address is not None and token is not None
+        with urllib.request.urlopen(address[0]) as page:
+            assert b"mewstream console" in page.read()
+        request = urllib.request.Request(f"{address[0]}spaces", headers={"Authorization": f"Bearer {token[1]}"})
+        with urllib.request.urlopen(request) as spaces:
+            assert json.load(spaces)["spaces"][0]["participant"] == "you"
+        demo.send_signal(signal.SIGINT)
+        assert "That was it." in demo.stdout.read()
+    assert demo.returncode == 0

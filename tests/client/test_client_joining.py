@@ -28,7 +28,7 @@ async def test_the_example_of_the_issue(gateway: GatewayProcess) -> None:
         await eventually(lambda: {"bob", "cy"} <= set(space.participants))
         news = player.events()
         async with space.open_stream(description="positions", content_type="application/json") as stream:
-            positions = player.subscribe(stream.id, on_slow="latest")
+            positions = await player.subscribe(stream.id, on_slow="latest")
             await until(news, events.StreamOpened, stream=stream.id, owner="ann")
             await stream.send({"x": 1})
             frame = await positions.receive(5)
@@ -49,7 +49,7 @@ async def test_the_example_of_the_issue(gateway: GatewayProcess) -> None:
         announced = await space.announce(formats=[{"id": "move"}], name="movement")
         assert announced.alias == "movement"
         assert announced.status == "ready"
-        movement = player.subscribe("movement")
+        movement = await player.subscribe("movement")
         await announced.start()
         await announced.send({"dx": 1})
         assert (await movement.receive(5)).sequence == 1

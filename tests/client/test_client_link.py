@@ -6,7 +6,7 @@ Without sockets: connections and joins are played by the classes below.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -15,6 +15,7 @@ from mewstream import Backoff, ConnectError, ConnectionClosed, FramesUnconfirmed
 from mewstream.client.confirmations import Tally
 from mewstream.client.connection import Connection
 from mewstream.client.events import Resumed
+from mewstream.client.interest import Interest
 from mewstream.client.joining import Joiner, may_reconnect
 from mewstream.client.link import Link
 from mewstream.client.messages import Message, encode
@@ -84,7 +85,9 @@ class PlayedGateway:
 
     may_join_again = staticmethod(may_reconnect)
 
-    async def join(self, welcomed: Callable[[Connection, Message], Any], resume: Position | None) -> PlayedConnection:
+    async def join(
+        self, welcomed: Callable[[Connection, Message], Any], resume: Position | None, interest: Mapping[str, Any]
+    ) -> PlayedConnection:
         self.resumes.append(resume)
         outcome = await self.outcomes.get()
         if isinstance(outcome, Exception):
@@ -103,6 +106,7 @@ class PlayedGateway:
 class PlayedOwner:
     def __init__(self) -> None:
         self.routes = Routes()
+        self.interest = Interest(self.routes.wanted, lambda kind, payload: None)
         self.envelopes: list[Message] = []
         self.resumes: list[Resumed | None] = []
         self.losses: list[int] = []

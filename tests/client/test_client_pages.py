@@ -30,7 +30,7 @@ async def test_all_streams_and_participants_are_known(gateway: GatewayProcess) -
             assert set(bob.participants) == {*PEOPLE, "ann"}
             assert bob.streams["name-699"].owner == "ann"
             # The last of them works as the first does.
-            frames = bob.subscribe("name-699")
+            frames = await bob.subscribe("name-699")
             await opened[-1].send("hello")
             assert (await anext(frames)).data == b"hello"
             # A welcome that comes again is completed again, and nothing was lost or new.

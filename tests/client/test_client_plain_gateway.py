@@ -27,7 +27,7 @@ async def test_everything_that_v04_has(plain: PlainGateway) -> None:
     async with enter(plain, "ann") as ann, enter(plain, "bob") as bob:
         assert ann.features == frozenset()
         assert ann.position is None
-        assert plain.joins[0]["extensions"] == ["positions"]  # asked for, and not granted
+        assert plain.joins[0]["extensions"] == ["interest", "positions"]  # asked for, and not granted
         await eventually(lambda: "bob" in ann.participants)
         assert set(bob.participants) == {"ann"}
         news = bob.events()

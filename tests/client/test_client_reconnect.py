@@ -64,6 +64,7 @@ async def test_a_gateway_killed_in_mid_stream(journaled: GatewayProcess) -> None
     async with enter(journaled, "ann", request_timeout=10) as ann:
         news = ann.events()
         stream = await ann.open_stream()
+        kept = await stream.subscribe()  # or none of its frames would be for ann
         confirmed, sent = -1, 0
         with pytest.raises(FramesUnconfirmed) as caught:
             for batch in range(100):
@@ -87,6 +88,7 @@ async def test_a_gateway_killed_in_mid_stream(journaled: GatewayProcess) -> None
             await ann.flush()  # and once to whoever asks for the space as a whole
         await ann.flush()
         recorded = await all_frames(journaled, stream.id)
+        kept.close()
         assert recorded[-1] == "after"
         numbers = [int(each) for each in recorded[:-1]]
         assert numbers == list(range(len(numbers))), "lost in the middle, or twice"
@@ -114,7 +116,7 @@ async def test_a_reader_of_a_killed_gateway_knows_of_every_gap(journaled: Gatewa
             stream = await ann.announce()
             await stream.start()
             news, writers_news = Recording(bob), ann.events()
-            subscription = (await bob.stream(stream.id)).subscribe()
+            subscription = await (await bob.stream(stream.id)).subscribe()
             await stream.send(0)
             got = [await subscription.receive(10)]  # what comes before the first frame of a reader is no gap
             asyncio.get_running_loop().call_later(0.1, kill, journaled)
@@ -150,7 +152,7 @@ async def test_a_cut_wire_loses_nothing(gateway: GatewayProcess) -> None:
     async with wire_to(gateway) as wire, enter(gateway, "ann") as ann, enter(gateway, "bob", url=wire.url) as bob:
         raw, numbered = await ann.open_stream(), await ann.open_stream()
         await bob.stream(numbered.id)
-        subscription, other = bob.subscribe(raw.id), bob.subscribe(numbered.id)
+        subscription, other = await bob.subscribe(raw.id), await bob.subscribe(numbered.id)
         news = Recording(bob)
         for number in range(400):
             await raw.send(str(number))
@@ -180,7 +182,7 @@ async def test_a_cut_wire_loses_nothing(gateway: GatewayProcess) -> None:
 async def test_cut_again_while_what_was_missed_is_coming(gateway: GatewayProcess) -> None:
     async with wire_to(gateway) as wire, enter(gateway, "ann") as ann, enter(gateway, "bob", url=wire.url) as bob:
         stream = await ann.open_stream()
-        subscription = (await bob.stream(stream.id)).subscribe(max_pending=100_000)
+        subscription = await (await bob.stream(stream.id)).subscribe(max_pending=100_000)
         wire.is_shut = True
         wire.cut()
         count = 3000
@@ -203,7 +205,7 @@ async def test_what_happened_while_away(gateway: GatewayProcess) -> None:
         kept, ended = await ann.open_stream(), await ann.open_stream(description="ended")
         await bob.stream(ended.id)
         theirs = {each: bob.streams[each] for each in (kept.id, ended.id)}
-        awaited = bob.subscribe("brief")
+        awaited = await bob.subscribe("brief")
         news = Recording(bob)
         wire.is_shut = True
         wire.cut()
@@ -411,7 +413,7 @@ async def test_closing_while_there_is_no_connection(gateway: GatewayProcess) -> 
 async def test_reconnect_false(gateway: GatewayProcess) -> None:
     async with wire_to(gateway) as wire:
         bob = await enter(gateway, "bob", url=wire.url, reconnect=False)
-        subscription, news = bob.subscribe("s"), bob.events()
+        subscription, news = await bob.subscribe("s"), bob.events()
         proposal = await bob.propose("x")
 
         @bob.on_request
@@ -577,7 +579,7 @@ async def test_a_drained_gateway_is_come_back_to(journaled: GatewayProcess) -> N
 async def test_holding_goes_on_over_a_new_connection(gateway: GatewayProcess) -> None:
     async with wire_to(gateway) as wire, enter(gateway, "ann") as ann, enter(gateway, "bob", url=wire.url) as bob:
         stream = await ann.open_stream()
-        slow = (await bob.stream(stream.id)).subscribe(on_slow="pause", max_pending=5)
+        slow = await (await bob.stream(stream.id)).subscribe(on_slow="pause", max_pending=5)
         for number in range(30):
             await stream.send(str(number))
         await stream.flush()

@@ -40,7 +40,7 @@ POINT = {"type": "object", "required": ["x"], "properties": {"x": {"type": "inte
 async def test_what_is_sent_arrives_as_it_was(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob, ann.open_stream() as stream:
         await bob.stream(stream.id)
-        subscription = bob.subscribe(stream.id)
+        subscription = await bob.subscribe(stream.id)
         plain = await gateway.join("cy")
         sent: list[Any] = [b"\x00\xff#|", bytearray(b"ba"), memoryview(b"mv"), "text # |", "", b"", {"a": [1]}, [1], 7]
         sent += [None, True, "ünï"]
@@ -79,7 +79,7 @@ async def test_the_handshake(gateway: GatewayProcess) -> None:
         await stream.start()
         await until(news, events.StreamStarted, stream=stream.id)
         assert bob.streams["hand"].status == "live"
-        subscription = bob.subscribe("hand")
+        subscription = await bob.subscribe("hand")
         await stream.send({"x": 1})
         await stream.send({"x": 2}, format="point")
         await stream.send(b"raw")
@@ -184,7 +184,7 @@ async def test_readers(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob, ann.open_stream(target=["ann"]) as stream:
         theirs = await bob.stream(stream.id)
         assert theirs.authorized_readers == ["ann"]
-        subscription, news = theirs.subscribe(), bob.events()
+        subscription, news = await theirs.subscribe(), bob.events()
         await stream.send("private")
         await stream.grant_read("bob")
         await until(news, events.ReadGranted, participant="bob")
@@ -489,8 +489,8 @@ async def test_a_gateway_that_never_answers() -> None:
 
 
 async def test_the_end(gateway: GatewayProcess) -> None:
-    async with enter(gateway, "bob"):
-        pass  # what comes after one's first visit can be asked for
+    async with enter(gateway, "bob") as bob:
+        kept = await bob.subscribe()  # what comes after one's first visit can be asked for, if one wanted it then
     async with enter(gateway, "ann") as ann:
         stream = await ann.open_stream()
         for number in range(500):
@@ -519,6 +519,7 @@ async def test_the_end(gateway: GatewayProcess) -> None:
         await ann.close()
         await ann.drain()
         assert "closed" in repr(ann)
+    assert kept.pending == 0
     async with enter(gateway, "bob") as bob:
         assert bob.streams[stream.id].metadata is not None
         status, answer = await gateway.http("GET", "/participants/bob/messages", "bob")

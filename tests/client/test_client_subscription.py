@@ -22,13 +22,17 @@ async def told(space: Space) -> None:
 
 async def test_subscriptions_by_every_name(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob:
-        early_alias, early_other = bob.subscribe("hero"), bob.subscribe("heroine")
-        everything = bob.subscribe()
+        early_alias, early_other = await bob.subscribe("hero"), await bob.subscribe("heroine")
+        everything = await bob.subscribe()
         stream = await ann.announce(name="hero")
         await stream.start()
         theirs = await bob.stream("hero")
-        by_id, by_alias, by_object = bob.subscribe(stream.id), bob.subscribe("hero"), bob.subscribe(theirs)
-        early_id = bob.subscribe(f"stream-{int(stream.id.split('-')[1]) + 1}")
+        by_id, by_alias, by_object = (
+            await bob.subscribe(stream.id),
+            await bob.subscribe("hero"),
+            await bob.subscribe(theirs),
+        )
+        early_id = await bob.subscribe(f"stream-{int(stream.id.split('-')[1]) + 1}")
         next_stream = await ann.open_stream(name="heroine")
         assert early_id._queue is not None
         await bob.stream(next_stream.id)
@@ -200,7 +204,7 @@ async def test_latest_keeps_the_newest(gateway: GatewayProcess, numbered: bool) 
 async def test_pause_loses_nothing(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob, ann.open_stream() as stream:
         theirs = await bob.stream(stream.id)
-        slow = theirs.subscribe(on_slow="pause", max_pending=5)
+        slow = await theirs.subscribe(on_slow="pause", max_pending=5)
         for number in range(20_000):
             await stream.send(f"{number}:" + "x" * 200)
         await stream.flush()
@@ -216,7 +220,7 @@ async def test_pause_loses_nothing(gateway: GatewayProcess) -> None:
         assert slow.dropped == 0
         await eventually(lambda: not bob._link._holders)
         await bob.chat("reading again")
-        waiting = theirs.subscribe(on_slow="pause", max_pending=1)
+        waiting = await theirs.subscribe(on_slow="pause", max_pending=1)
         for _ in range(3):
             await stream.send("x")
         await stream.flush()
@@ -366,7 +370,7 @@ async def test_a_reader_slower_than_the_gateway_allows(tmp_path: Any) -> None:
     with running_gateway(config) as gateway:
         async with enter(gateway, "ann") as ann, enter(gateway, "bob") as bob, ann.open_stream() as stream:
             theirs = await bob.stream(stream.id)
-            slow = theirs.subscribe(on_slow="pause", max_pending=1)
+            slow = await theirs.subscribe(on_slow="pause", max_pending=1)
             count = 40_000
             body = "x" * 1000
             for number in range(count):

@@ -18,8 +18,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
-#: What a browser says by itself of an answer that is no 200, or of a lost socket. The page tells people.
-_TOLD_ANYWAY = ("Failed to load resource", "WebSocket connection to")
+#: What a browser says by itself: of an answer that is no 200, of a lost socket, of a test that looks at a picture.
+_TOLD_ANYWAY = ("Failed to load resource", "WebSocket connection to", "Canvas2D: Multiple readback")
 
 
 @contextlib.asynccontextmanager

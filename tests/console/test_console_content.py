@@ -46,7 +46,7 @@ async def test_markup_in_names_and_words(console: ConsolePage, gateway: GatewayP
 
 async def test_a_megabyte_and_bytes_that_are_no_text(console: ConsolePage, gateway: GatewayProcess) -> None:
     async with joined(gateway, "server") as server:
-        stream = await server.open_stream(desired_id="odd")
+        stream = await server.open_stream(name="odd")
         await console.enter("you")
         await console.open_stream("odd")
         frames = console.page.locator(".frame")

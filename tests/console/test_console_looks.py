@@ -28,8 +28,8 @@ VIEWS = ("Timeline", "Streams", "People", "Inbox", "Gateway")
 async def busy(gateway: GatewayProcess) -> AsyncIterator[None]:
     """A space in which every view has something to show."""
     async with joined(gateway, "server") as server, joined(gateway, "alice"), joined(gateway, "scout") as scout:
-        hero = await server.open_stream(desired_id="hero", description="the hero")
-        await server.open_stream(desired_id="a-stream-whose-name-is-much-longer-than-there-is-room-for-in-any-list")
+        hero = await server.open_stream(name="hero", description="the hero")
+        await server.open_stream(name="a-stream-whose-name-is-much-longer-than-there-is-room-for-in-any-list")
         await hero.grant("alice", max_frames=40)
         for place in range(10):
             await hero.send({"x": place})

@@ -26,7 +26,7 @@ async def test_the_page_comes_back_and_says_what_was_missed(browser: Browser, tm
     options = ("--data", str(tmp_path / "data"))
     with running_gateway(space_config("server", "you"), options=options) as gateway:
         async with console_page(browser, gateway) as console, joined(gateway, "server") as server:
-            stream = await server.open_stream(desired_id="hero")
+            stream = await server.open_stream(name="hero")
             await stream.send("before")
             await stream.flush()
             await console.enter("you")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def test_watching_a_hand_off(console: ConsolePage, gateway: GatewayProcess) -> None:
     async with joined(gateway, "server") as server, joined(gateway, "alice") as alice:
-        hero = await server.open_stream(desired_id="watched", description="the hero")
+        hero = await server.open_stream(name="watched", description="the hero")
         await console.enter("you")
         await hero.grant("alice", reason="your turn")
         await (await alice.stream(hero.id)).send({"x": 1})
@@ -36,7 +36,7 @@ async def test_watching_a_hand_off(console: ConsolePage, gateway: GatewayProcess
 
 async def test_granting_and_revoking_by_click(console: ConsolePage, gateway: GatewayProcess) -> None:
     async with joined(gateway, "server") as server, joined(gateway, "bob") as bob:
-        hero = await server.open_stream(desired_id="clicked")
+        hero = await server.open_stream(name="clicked")
         await console.enter("you")
         await console.open_stream("clicked")
         bobs = await bob.stream(hero.id)
@@ -56,7 +56,7 @@ async def test_granting_and_revoking_by_click(console: ConsolePage, gateway: Gat
 
 async def test_transferring_and_closing_by_click(console: ConsolePage, gateway: GatewayProcess) -> None:
     async with joined(gateway, "server") as server, joined(gateway, "bob") as bob:
-        hero = await server.open_stream(desired_id="moved")
+        hero = await server.open_stream(name="moved")
         await console.enter("you")
         await console.open_stream("moved")
         with bob.events() as news:
@@ -70,10 +70,36 @@ async def test_transferring_and_closing_by_click(console: ConsolePage, gateway: 
 
 async def test_who_may_not_is_told_why(console: ConsolePage, gateway: GatewayProcess) -> None:
     async with joined(gateway, "server") as server:
-        await server.open_stream(desired_id="guarded")
+        await server.open_stream(name="guarded")
         await console.enter("viewer")
         await console.open_stream("guarded")
         grant = console.button("grant")
         await expect(grant).to_have_attribute("aria-disabled", "true")
         await grant.click(force=True)  # a real person can click it too
         await expect(console.page.get_by_role("status")).to_contain_text("only server, who owns it")
+
+
+async def test_answering_who_asks_and_asking_oneself(console: ConsolePage, gateway: GatewayProcess) -> None:
+    async with joined(gateway, "server") as server, joined(gateway, "alice") as alice, joined(gateway, "bob") as bob:
+        hero = await server.open_stream(name="wanted")
+        await console.enter("you")
+        await console.open_stream("wanted")
+        await (await bob.stream(hero.id)).ask(reason="let me try")
+        wish = console.page.locator(".wish")
+        await expect(wish).to_contain_text("let me try")
+        with bob.events() as news:
+            await console.button("deny-bob").click()
+            assert (await event_of(news, mewstream.WriteDenied)).by == "you"
+            await expect(wish).to_have_count(0)
+            await (await alice.stream(hero.id)).ask()
+            await console.button("grant-alice").click()
+            await event_of(news, mewstream.WriteGranted)
+            # Alice's place goes to bob, at one point of the log.
+            await console.choose("bob", reason="next one")
+            await console.button("hand-over").click()
+            assert (await event_of(news, mewstream.WriteRevoked)).participant == "alice"
+            assert (await event_of(news, mewstream.WriteGranted)).participant == "bob"
+        with server.events() as news:
+            await console.button("ask").click()
+            assert (await event_of(news, mewstream.WriteRequested)).participant == "you"
+        await expect(wish).to_contain_text("you")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def test_scrolling_back_and_returning_to_now(console: ConsolePage, gateway: GatewayProcess) -> None:
     async with joined(gateway, "server") as server:
-        stream = await server.open_stream(desired_id="past")
+        stream = await server.open_stream(name="past")
         await console.enter("you")
         head = console.page.locator(".view-head")
         await expect(head).to_contain_text("live")
@@ -46,7 +46,7 @@ async def test_scrolling_back_and_returning_to_now(console: ConsolePage, gateway
 async def test_its_picture_shows_who_writes(console: ConsolePage, gateway: GatewayProcess) -> None:
     """The colour of the writer is on the canvas once frames have come, and was not before."""
     async with joined(gateway, "server") as server:
-        stream = await server.open_stream(desired_id="drawn")
+        stream = await server.open_stream(name="drawn")
         await console.enter("you")
         await console.event("server joined").or_(console.heading("Timeline")).first.wait_for()
         before = await bars(console)

@@ -10,7 +10,7 @@ import walks
 DOCUMENT = Path(__file__).parents[2] / "docs" / "architecture.md"
 #: Functions until a message is on its way to its readers. Readers of the code follow all of them, so a change that
 #: needs more of them has to say why. At commit 7ae7385 there were 52 and 158.
-AT_MOST = {"frame": 39, "grant": 132}
+AT_MOST = {"frame": 39, "grant": 134}
 #: On a busy machine, what waits and what does not differs from one recording to the next. A document that is stale
 #: agrees with none.
 ATTEMPTS = 5

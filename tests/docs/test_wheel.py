@@ -15,7 +15,7 @@ from mewstream.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 #: Where users begin: ``import mewstream``, ``import mewstream.sync``, and the commands.
-ENTRY_POINTS = {"mewstream", "mewstream.sync", "mewstream.cli.main", "mewstream.__main__"}
+ENTRY_POINTS = {"mewstream", "mewstream.sync", "mewstream.audit", "mewstream.cli.main", "mewstream.__main__"}
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ from mewstream.gateway.space import Space
 from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.decide import Decision
 from mewstream.protocol.envelope import parse_envelope
+from mewstream.protocol.interest import Interest
 from mewstream.protocol.policy import Delivery, Limits, Policies
 
 
@@ -90,6 +91,7 @@ class FakeMember:
         self.is_listening = True
         self.is_reconnect = is_reconnect
         self.extensions: list[str] | None = ["positions"] if positions else None
+        self.interest: Interest | None = None
         self.parcels: list[Parcel] = []
         self.sent = b""
         self.closed: CloseReason | None = None

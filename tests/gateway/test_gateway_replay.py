@@ -19,6 +19,7 @@ from mewstream.gateway.replay import (
     resume_after,
 )
 from mewstream.gateway.space import Space
+from mewstream.protocol.interest_state import PastInterest
 from mewstream.protocol.policy import Limits
 from mewstream.protocol.position import Position
 from mewstream.protocol.records import EnvelopeAccepted, Frame, Refused
@@ -61,22 +62,26 @@ def test_the_run_that_wrote_a_record() -> None:
     assert [epochs.at(seq) for seq in (1, 59, 60, 100)] == ["old", "old", "new", "new"]
 
 
+def viewer(participant: str) -> Viewer:
+    return Viewer(participant, PastInterest(SpaceState("demo"), participant, 0))
+
+
 class TestMessages:
     epochs = Epochs(space_at(100, only=1))
 
     def test_a_frame_has_its_position(self) -> None:
         frame = Frame(7, 7, None, "stream-1", "bob", 1, 2, 1, b"\x00x")
-        assert replay_record("demo", self.epochs, frame, Viewer("ann")) == Replayed(7, 2, b"#stream-1|7|bob#\x00x")
+        assert replay_record("demo", self.epochs, frame, viewer("ann")) == Replayed(7, 2, b"#stream-1|7|bob#\x00x")
 
     def test_an_envelope_has_its_position(self) -> None:
         record = EnvelopeAccepted(8, 8, None, "bob", "chat", "m", 0, b'{"id":"m"}')
-        assert replay_record("demo", self.epochs, record, Viewer("ann")) == Replayed(8, 1, b'{"seq":8,"id":"m"}')
+        assert replay_record("demo", self.epochs, record, viewer("ann")) == Replayed(8, 1, b'{"seq":8,"id":"m"}')
 
     def test_what_was_for_others_is_left_out(self) -> None:
         private = Refused(9, 9, None, sender="bob", kind="chat", code="c", message="no", http_status=400)
-        assert replay_record("demo", self.epochs, private, Viewer("ann")) is None
-        assert replay_record("demo", self.epochs, private, Viewer("bob")) is not None
-        ann, bob = Viewer("ann"), Viewer("bob")
+        assert replay_record("demo", self.epochs, private, viewer("ann")) is None
+        assert replay_record("demo", self.epochs, private, viewer("bob")) is not None
+        ann, bob = viewer("ann"), viewer("bob")
         for readers, sees in ((("bob",), False), (("bob", "ann"), True), (("cy", "bob"), False)):
             frame = Frame(7, 7, None, "stream-1", "bob", 1, 2, 1, b"", readers=readers)
             for _ in range(2):

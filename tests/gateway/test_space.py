@@ -78,11 +78,15 @@ class TestJoining:
 
     def test_positions_that_are_asked_for_later(self, space: Space, loop: ManualLoop) -> None:
         ann = joined(space, "ann")
-        space.change_positions(Newcomer(ann))
+        ann.extensions = ["positions"]
+        space.change_extensions(Newcomer(ann))
         say(space, "ann", "chat", text="hello")
         loop.advance()
         assert ann.kinds == ["system/welcome", "system/welcome", "chat"]
         assert ann.messages[-1]["seq"] == space.state.seq
+        assert space.state.participants["ann"].extensions == ["positions"]
+        space.leave(ann)
+        assert not space.state.is_present("ann"), "it is the connection of its latest join"
 
 
 class TestLeaving:

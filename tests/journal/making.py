@@ -26,9 +26,14 @@ from mewstream.journal.rows import Rows
 from mewstream.journal.segments import parse_index
 from mewstream.protocol import commands
 from mewstream.protocol.decide import decide
+from mewstream.protocol.delegation import Delegation
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import apply, fold
+from mewstream.protocol.interest import Interest
 from mewstream.protocol.records import (
+    AdmissionEnded,
+    Admitted,
+    Banned,
     CapabilitiesGranted,
     CapabilitiesRevoked,
     ClockJumped,
@@ -51,9 +56,15 @@ from mewstream.protocol.records import (
     StreamPolicy,
     StreamReused,
     StreamStarted,
+    Subscribed,
     Suspended,
+    Unbanned,
+    Uninvited,
     Unpaused,
+    Unsubscribed,
+    WriteDenied,
     WriteGranted,
+    WriteRequested,
     WriteRevoked,
 )
 from mewstream.protocol.state import SpaceState
@@ -112,11 +123,31 @@ def every_record() -> list[Record]:
         (CapabilitiesGranted, {"grant_id": "g", "participant": "b", "capabilities": pattern, "by": "ann"}),
         (CapabilitiesRevoked, {"participant": "b", "remaining": {"g": [], "h": pattern}, "by": "ann"}),
         (Invited, {"participant": "b", "capabilities": pattern, "by": "ann", "request_id": "r"}),
+        (Uninvited, {"participant": "b", "by": "ann", "reason": "withdrawn"}),
+        (Banned, {"participant": "b", "until": START, "by": "ann", "reason": "r"}),
+        (Unbanned, {"participant": "b", "by": "ann"}),
+        (Admitted, {"participant": "b", "capabilities": pattern, "until": START, "issuer": "https://issuer"}),
+        (AdmissionEnded, {"participant": "b", "reason": "expired"}),
         (Paused, {"participant": "b", "until": None, "by": "ann"}),
         (Paused, {"participant": "b", "until": START, "by": "ann", "request_id": "r"}),
         (Unpaused, {"participant": "b", "by": "ann"}),
         (Unpaused, {"participant": "b", "by": "system:gateway", "request_id": "r"}),
         (ShutDown, {"participant": "b", "by": "ann"}),
+        (
+            Subscribed,
+            {"participant": "b", "interest": Interest({"a": 0.0}, {}, {"*/b": 0.0}), "streams": [], "total": 0},
+        ),
+        (
+            Unsubscribed,
+            {
+                "participant": "b",
+                "interest": Interest({}, {"f": 0.0}),
+                "streams": ["stream-1"],
+                "total": 1,
+                "digest": 7,
+                "request_id": "r",
+            },
+        ),
         (
             StreamOpened,
             {
@@ -181,7 +212,23 @@ def every_record() -> list[Record]:
                 "pending": True,
             },
         ),
+        (
+            WriteGranted,
+            {
+                "stream_id": "s",
+                "participant": "b",
+                "authorized_writers": ["ann", "b"],
+                "by": "c",
+                "replaces": "d",
+                "parent": "c",
+                "delegate": Delegation(2, 3),
+            },
+        ),
         (WriteRevoked, {"stream_id": "s", "participant": "b", "authorized_writers": [], "by": "a", "reason": "r"}),
+        (WriteRevoked, {"stream_id": "s", "participant": "b", "authorized_writers": [], "by": "a", "replaced_by": "c"}),
+        (WriteRequested, {"stream_id": "s", "participant": "b"}),
+        (WriteRequested, {"stream_id": "s", "participant": "b", "reason": "r"}),
+        (WriteDenied, {"stream_id": "s", "participant": "b", "by": "a", "reason": "r", "request_id": "q"}),
         (
             OwnershipTransferred,
             {"stream_id": "s", "previous_owner": "a", "new_owner": "b", "authorized_writers": ["b"], "by": "a"},

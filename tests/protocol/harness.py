@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -18,6 +19,8 @@ from mewstream.protocol import commands
 from mewstream.protocol.decide import Repetition, decide
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import apply
+from mewstream.protocol.interest import EVERY_FRAME, Interest
+from mewstream.protocol.interest_state import current_interest, names_of
 from mewstream.protocol.records import AnyRecord, Frame, Record, Refused
 from mewstream.protocol.render import render, visible_to
 from mewstream.protocol.state import SpaceState
@@ -123,8 +126,23 @@ class Space:
         self._check_books()
         return Outcome(decision.records, messages, decision.repetition)
 
-    def join(self, participant: str) -> Outcome:
-        return self.do(commands.Join(participant, "ws"))
+    def join(self, participant: str, **fields: Any) -> Outcome:
+        """``fields`` are those of the command."""
+        return self.do(commands.Join(participant, "ws", **fields))
+
+    def choose(self, participant: str, *, continues: bool = False, **interest: Iterable[str]) -> Outcome:
+        """Join as a client that uses interest, and says what it wants if it wants something."""
+        given = Interest(**{field: dict.fromkeys(texts, EVERY_FRAME) for field, texts in interest.items()})
+        return self.join(participant, extensions=["interest"], interest=given or None, continues=continues)
+
+    def subscribe(self, participant: str, **payload: Any) -> Outcome:
+        return self.send(participant, "stream/subscribe", payload)
+
+    def unsubscribe(self, participant: str, **payload: Any) -> Outcome:
+        return self.send(participant, "stream/unsubscribe", payload)
+
+    def recipients(self, stream_id: str) -> set[str]:
+        return set(self.state.recipients(self.state.streams[stream_id]))
 
     def leave(self, participant: str, *, session: int | None = None) -> Outcome:
         """The connection of a participant (or that of an earlier ``session``) closes."""
@@ -240,7 +258,20 @@ class Space:
             assert set(rights.writes) == {each.id for each in streams if participant in each.writers}
             assert set(rights.asks) == {each.id for each in streams if participant in each.write_requests}
             assert set(rights.reads) == {each.id for each in streams if participant in (each.readers or ())}
+        choosing = {
+            who: interest
+            for who, each in state.participants.items()
+            if each.connected and (interest := current_interest(state, who)) is not None
+        }
+        assert state.audiences.choosing == choosing
+        assert set(choosing) == {each for each in state.participants if state.is_connected(each)} & {
+            each for each in state.participants if state.uses_interest(each)
+        }
         for stream in state.streams.values():
+            rates = {who: interest.rate(SPACE, names_of(stream)) for who, interest in choosing.items()}
+            listening = {who: rate for who, rate in rates.items() if rate is not None}
+            assert state.audiences.listeners.get(stream.id, {}) == listening
+            assert state.recipient_count(stream) == len(state.recipients(stream))
             assert stream.owner in stream.writers
             assert all(writer in state.rights for writer in stream.writers)
             for right in stream.writers.values():

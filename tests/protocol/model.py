@@ -10,6 +10,7 @@ Times are microseconds. What is due does not happen by itself: it happens in :me
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Any
 
 Fact = tuple[Any, ...]
@@ -20,6 +21,7 @@ class Model:
         self,
         may: dict[str, set[str]],
         *,
+        space: str,
         reconnect_grace: int,
         suspend_for: int,
         start_timeout: int,
@@ -27,6 +29,7 @@ class Model:
         owner_leave_grace: int,
     ) -> None:
         self.may = may
+        self.space = space
         """participant -> what it may do anywhere: ``request``, ``announce``, ``manage``, ``kick``."""
         self.reconnect_grace = reconnect_grace
         self.suspend_for = suspend_for
@@ -61,7 +64,16 @@ class Model:
 
     def recipients(self, id: str) -> set[str]:
         readers = self.streams[id]["readers"]
-        return {who for who in self.people if self.connected(who) and (readers is None or who in readers)}
+        may = {who for who in self.people if self.connected(who) and (readers is None or who in readers)}
+        return {who for who in may if self.wants(who, id)}
+
+    def wants(self, who: str, id: str) -> bool:
+        """A wish is a name, or a glob over the names with the space before them; no wishes are not the same as None."""
+        wishes = self.people[who]["wishes"]
+        names = {id, self.streams[id]["alias"]} - {None}
+        return wishes is None or any(
+            wish in names or any(fnmatchcase(f"{self.space}/{name}", wish) for name in names) for wish in wishes
+        )
 
     def due(self) -> list[tuple[int, tuple[str, str, str]]]:
         """Everything that time will cause, the earliest first; of two at once, the first by name."""
@@ -85,11 +97,17 @@ class Model:
             self._touch(id)
         return started
 
-    def join(self, now: int, who: str, *, continues: bool = False) -> list[Fact]:
+    def join(
+        self, now: int, who: str, *, continues: bool = False, chooses: bool = False, wishes: set[str] | None = None
+    ) -> list[Fact]:
+        """``wishes`` None: a client that chooses says nothing, and keeps what it wished if it comes back."""
         how = "new" if not self.present(who) else "replaced" if self.connected(who) else "resumed"
         session = self.seq + 1
         counts = self.people[who]["counts"] if continues and self.present(who) else session
-        self.people.setdefault(who, {}).update(session=session, counts=counts, until=None)
+        if wishes is None and (how == "resumed" or (how == "replaced" and continues)):
+            wishes = self.people[who]["wishes"]
+        wishes = set(wishes or ()) if chooses else None
+        self.people.setdefault(who, {}).update(session=session, counts=counts, until=None, wishes=wishes)
         facts: list[Fact] = [("joined", who, how)]
         for id, stream in self.streams.items():
             if stream["owner"] == who:
@@ -99,6 +117,21 @@ class Model:
                 self._set_right(id, who)
                 facts.append(("granted", id, who, set(stream["writers"]), "auto_grant"))
         return self._written(now, facts)
+
+    def subscribe(self, now: int, sender: str, wishes: set[str]) -> list[Fact]:
+        return self._wish(now, sender, wishes, "subscribed")
+
+    def unsubscribe(self, now: int, sender: str, wishes: set[str]) -> list[Fact]:
+        return self._wish(now, sender, wishes, "unsubscribed")
+
+    def _wish(self, now: int, sender: str, wishes: set[str], what: str) -> list[Fact]:
+        if self.people[sender]["wishes"] is None:
+            return self.refuse(now, sender, "invalid_operation")
+        if what == "subscribed":
+            self.people[sender]["wishes"] |= wishes
+        else:
+            self.people[sender]["wishes"] -= wishes
+        return self._written(now, [(what, sender)])
 
     def disconnect(self, now: int, who: str, session: int, *, closed: bool = False) -> list[Fact]:
         """Of a session that is over, or that lost its connection before, this says nothing new."""

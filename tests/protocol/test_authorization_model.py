@@ -28,6 +28,8 @@ from mewstream.protocol import commands, kinds, records
 from mewstream.protocol.decide import Decision, decide
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.fold import apply, fold
+from mewstream.protocol.interest import parse_interest
+from mewstream.protocol.policy import Limits
 from mewstream.protocol.state import SpaceState
 from mewstream.protocol.times import SECOND, rfc3339
 
@@ -66,11 +68,22 @@ untidy = st.sampled_from((None,) * 6 + ("reason", "reason", "participant", "stre
 naming = st.sampled_from(("flat", "flat", "nested", "both", "alias", "alias"))
 flaw = st.sampled_from((None,) * 20 + ("participant", "reason", "stream", "namespace"))
 seconds = st.sampled_from((0.0, 1.0, 2.0, 5.0))
+wishes = st.sets(
+    st.sampled_from(("alpha", "beta", "stream-1", "stream-2", f"{SPACE}/*", f"{SPACE}/a*a", "*/stream-1", "*/none")),
+    min_size=1,
+    max_size=3,
+)
 
 
 def config(**policies: Any) -> dict[str, Any]:
     participants = {id: {"capabilities": [{"kind": kind} for kind in CAPABILITIES[id]]} for id in PEOPLE}
     return {"participants": participants, "policies": {"reconnect_grace": 0.0, **policies}}
+
+
+def wished(wishes: set[str]) -> dict[str, list[str]]:
+    """A wish with a slash is a glob over namespaces."""
+    globs = [each for each in sorted(wishes) if "/" in each]
+    return {"streams": [each for each in sorted(wishes) if "/" not in each], "namespaces": globs}
 
 
 def envelope_command(sender: str, kind: str, payload: dict[str, Any], **fields: Any) -> commands.Send:
@@ -91,6 +104,10 @@ def fact(record: records.Record) -> Fact:
             )
         case records.Suspended():
             return ("suspended", record.participant, record.until)
+        case records.Subscribed():
+            return ("subscribed", record.participant)
+        case records.Unsubscribed():
+            return ("unsubscribed", record.participant)
         case records.Left():
             return ("left", record.participant, record.reason)
         case records.EnvelopeAccepted():
@@ -313,6 +330,7 @@ class SpaceMachine(RuleBasedStateMachine):
         )
         self.model = Model(
             MAY,
+            space=SPACE,
             reconnect_grace=int(grace * SECOND),
             suspend_for=4 * SECOND,
             start_timeout=int(start_timeout * SECOND),
@@ -330,11 +348,23 @@ class SpaceMachine(RuleBasedStateMachine):
         epoch = f"e{self.epochs}"
         self.play(commands.Start(epoch, self.config), self.model.start(self.now, epoch))
 
-    @rule(who=person, continues=st.booleans())
-    def join(self, who: str, continues: bool = False) -> None:
-        expected = self.model.join(self.now, who, continues=continues)
-        joined, *_ = self.play(commands.Join(who, "websocket", continues), expected)
+    @rule(who=person, continues=st.booleans(), chooses=st.booleans(), wishes=st.one_of(st.none(), wishes))
+    def join(self, who: str, continues: bool = False, chooses: bool = False, wishes: set[str] | None = None) -> None:
+        expected = self.model.join(self.now, who, continues=continues, chooses=chooses, wishes=wishes)
+        extensions = ["interest", "positions"] if chooses else ["positions"]
+        interest = None if wishes is None else parse_interest(wished(wishes), Limits())
+        joined, *_ = self.play(commands.Join(who, "websocket", continues, extensions, interest), expected)
         self.sessions.append((who, joined.seq))
+
+    @precondition(lambda self: self.model.people)
+    @rule(who=st.integers(0, 5), wishes=wishes, is_more=st.booleans())
+    def wish(self, who: int, wishes: set[str], is_more: bool) -> None:
+        sender = self.resolve(who)
+        if is_more:
+            self.send(sender, kinds.STREAM_SUBSCRIBE, wished(wishes), self.model.subscribe(self.now, sender, wishes))
+        else:
+            expected = self.model.unsubscribe(self.now, sender, wishes)
+            self.send(sender, kinds.STREAM_UNSUBSCRIBE, wished(wishes), expected)
 
     @rule(which=st.integers(0, 9), closed=st.booleans())
     def disconnect(self, which: int, closed: bool) -> None:

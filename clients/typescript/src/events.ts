@@ -90,6 +90,15 @@ export type SpaceEvent =
   | ({ readonly type: "writeGranted"; readonly conditions?: Conditions } & RightChanged)
   /** A participant may not write to a stream any more. */
   | ({ readonly type: "writeRevoked" } & RightChanged)
+  /** A participant asks for the right to write; see {@link Stream.grant}, {@link Stream.handOver}, {@link Stream.denyWrite}. */
+  | ({
+      readonly type: "writeRequested";
+      readonly stream: string;
+      readonly participant: string;
+      readonly reason?: string;
+    } & FromMessage)
+  /** A participant asked for the right to write, and does not get it. */
+  | ({ readonly type: "writeDenied" } & RightChanged)
   /** A participant may read a stream. */
   | ({ readonly type: "readGranted" } & RightChanged)
   /** A participant may not read a stream any more. */

@@ -19,6 +19,7 @@ export type {
   SendOptions,
   Stream,
   StreamOptions,
+  WriteRequest,
 } from "./stream.js";
 export type { Participant } from "./view.js";
 export type { WebSocketConstructor, WebSocketLike } from "./websocket.js";

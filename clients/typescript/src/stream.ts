@@ -70,6 +70,16 @@ export interface GrantOptions {
   readonly reason?: string;
   readonly expiresAt?: Date;
   readonly maxFrames?: number;
+  /** A writer that loses the right at the same moment, so that both are never writers. */
+  readonly replaces?: string;
+}
+
+/** Somebody who asks for the right to write. */
+export interface WriteRequest {
+  readonly participant: string;
+  readonly reason?: string;
+  /** When they asked first, in the form of RFC 3339. */
+  readonly ts?: string;
 }
 
 /** Why a right or a stream changes, for everyone to read. */
@@ -83,7 +93,7 @@ export type FrameData = string | Uint8Array | JsonObject | readonly unknown[] | 
 /** Fields of a description that the gateway sets; all others came with the request. */
 const GATEWAY_FIELDS: ReadonlySet<string> = new Set([
   ...["stream_id", "namespace", "owner", "owner_connected", "authorized_writers", "authorized_readers", "created"],
-  ...["status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities"],
+  ...["status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities", "write_requests"],
 ]);
 
 const encoder = new TextEncoder();
@@ -148,6 +158,15 @@ export class Stream {
   get conditions(): ReadonlyMap<string, Conditions> {
     const all = Object.entries(object(this.#described["conditions"]));
     return new Map(all.map(([writer, conditions]) => [writer, conditionsOf(object(conditions)) ?? {}]));
+  }
+
+  /** Those who ask for the right to write, in the order in which they asked. */
+  get writeRequests(): WriteRequest[] {
+    return objects(this.#described["write_requests"]).map((each) => ({
+      participant: string(each["participant_id"]) ?? "",
+      reason: string(each["reason"]),
+      ts: string(each["ts"]),
+    }));
   }
 
   /** `ready` (announced, not started), `live`, or how it ended. */
@@ -275,11 +294,40 @@ export class Stream {
   // -- rights ---------------------------------------------------------------------------------------
 
   /** Lets another participant write, under conditions if there are any. */
-  async grant(participant: string, { reason, expiresAt, maxFrames }: GrantOptions = {}): Promise<void> {
+  async grant(participant: string, { reason, expiresAt, maxFrames, replaces }: GrantOptions = {}): Promise<void> {
     const conditions = { expires_at: expiresAt?.toISOString(), max_frames: maxFrames };
     const hasConditions = expiresAt !== undefined || maxFrames !== undefined;
-    const payload = { participant_id: participant, reason, conditions: hasConditions ? conditions : undefined };
+    const payload = { participant_id: participant, reason, conditions: hasConditions ? conditions : undefined, replaces };
     await this.#change("stream/grant-write", "stream/write-granted", payload);
+  }
+
+  /**
+   * Lets another participant write in the place of the one who writes now, beside the owner; if there is none, it is
+   * simply granted the right. Nobody writes in between, and never both. Rejects with {@link InvalidOperationError}, and
+   * changes nothing, where somebody else was faster.
+   *
+   * @throws RangeError where several could be replaced: say which by `grant(to, { replaces })`.
+   */
+  async handOver(to: string, { reason }: Reason = {}): Promise<void> {
+    const [writer, ...others] = this.writers.filter((each) => each !== this.owner && each !== to);
+    if (others.length > 0) {
+      const names = [writer, ...others].join(", ");
+      throw new RangeError(`${this.id} has the writers ${names}: say by grant(to, { replaces }) whose place it is`);
+    }
+    await this.grant(to, { reason, replaces: writer });
+  }
+
+  /**
+   * Asks for the right to write. Everyone is told; the answer is a `writeGranted` or `writeDenied` event. Asking again
+   * replaces the reason. Rejects with {@link InvalidOperationError} where we may write already.
+   */
+  async ask({ reason }: Reason = {}): Promise<void> {
+    await this.#session.call("stream/request-write", { stream_id: this.id, reason });
+  }
+
+  /** Says no to a participant that asks. Rejects with {@link InvalidOperationError} where it does not ask. */
+  async denyWrite(participant: string, { reason }: Reason = {}): Promise<void> {
+    await this.#change("stream/deny-write", "stream/write-denied", { participant_id: participant, reason });
   }
 
   /** Takes the right to write away. When it resolves, no further frame of that writer is accepted. */
@@ -344,6 +392,22 @@ export class Stream {
   /** @internal */
   update(fields: JsonObject): void {
     this.describe({ ...this.#described, ...fields });
+  }
+
+  /** A participant asks for the right to write; asked again, its place in the list stays. @internal */
+  asked(participant: string, reason: string | undefined, ts: string): void {
+    const requests = objects(this.#described["write_requests"]);
+    const before = requests.find((each) => each["participant_id"] === participant);
+    const request = { participant_id: participant, reason, ts: before?.["ts"] ?? ts };
+    const others = before ? requests.map((each) => (each === before ? request : each)) : [...requests, request];
+    this.update({ write_requests: others });
+  }
+
+  /** A participant does not ask any longer. @internal */
+  answered(participant: string): void {
+    const requests = objects(this.#described["write_requests"]);
+    const others = requests.filter((each) => each["participant_id"] !== participant);
+    if (others.length < requests.length) this.update({ write_requests: others });
   }
 
   /** @internal */

@@ -21,7 +21,7 @@ const ENDINGS: ReadonlyMap<string, Ending> = new Map([
 
 /** Kinds that count from any sender: the gateway relays them only from those who may send them. */
 const FROM_ANYONE: ReadonlySet<string> = new Set([
-  ...["stream/start", ...ENDINGS.keys(), "chat"],
+  ...["stream/start", "stream/request-write", ...ENDINGS.keys(), "chat"],
   ...["mcp/request", "mcp/proposal", "mcp/withdraw", "mcp/reject"],
 ]);
 
@@ -165,8 +165,11 @@ export class View {
       case "stream/complete":
       case "stream/error":
         return this.#closed(message, isReplay);
+      case "stream/request-write":
+        return this.#asked(message, isReplay);
       case "stream/write-granted":
       case "stream/write-revoked":
+      case "stream/write-denied":
       case "stream/read-granted":
       case "stream/read-revoked":
         return this.#right(message, isReplay);
@@ -214,6 +217,7 @@ export class View {
         if (!isReplay) {
           this.participants.delete(id);
           this.#ownerConnected(id, false);
+          for (const stream of this.streams.values()) stream.answered(id);
         }
         return { type: "left", participant: id, message };
       case "invited":
@@ -284,6 +288,7 @@ export class View {
           conditions: stream.conditionsWith(participant, isGrant && given ? object(payload["conditions"]) : undefined),
         }),
       });
+      if (isGrant || kind === "stream/write-denied") stream.answered(participant);
     }
     const changed = { stream: id, participant, by: string(payload["by"]), reason: string(payload["reason"]), message };
     switch (kind) {
@@ -291,11 +296,24 @@ export class View {
         return { type: "writeGranted", ...changed, conditions: given };
       case "stream/write-revoked":
         return { type: "writeRevoked", ...changed };
+      case "stream/write-denied":
+        return { type: "writeDenied", ...changed };
       case "stream/read-granted":
         return { type: "readGranted", ...changed };
       default:
         return { type: "readRevoked", ...changed };
     }
+  }
+
+  #asked(message: Message, isReplay: boolean): SpaceEvent {
+    const id = streamOf(message.payload);
+    const reason = string(message.payload["reason"]);
+    const stream = this.streams.get(id);
+    if (stream && !isReplay) {
+      stream.asked(message.from, reason, message.ts);
+      this.streams.changed(id);
+    }
+    return { type: "writeRequested", stream: id, participant: message.from, reason, message };
   }
 
   #transferred(message: Message, isReplay: boolean): SpaceEvent {
@@ -311,6 +329,7 @@ export class View {
         conditions: stream.conditionsWith(newOwner),
         ...(writers !== undefined && { authorized_writers: writers }),
       });
+      stream.answered(newOwner);
     }
     return {
       type: "ownershipTransferred",

@@ -300,6 +300,43 @@ suite("rights", () => {
     await bob.streams.get(stream.id).close();
   });
 
+  test("are asked for, denied, given and handed over, and everyone is told", async () => {
+    const [ann, bob, cy] = await join("ann", "bob", "cy");
+    const stream = await ann.open();
+    const bobs = await bob.stream(stream.id);
+    const cys = await cy.stream(stream.id);
+    let told = event(cy, "writeRequested");
+    await bobs.ask({ reason: "let me" });
+    const { participant, reason } = await told;
+    assert.deepEqual([participant, reason], ["bob", "let me"]);
+    await bobs.ask({ reason: "please" });
+    assert.deepEqual(
+      bobs.writeRequests.map((each) => [each.participant, each.reason]),
+      [["bob", "please"]],
+    );
+    told = event(bob, "writeDenied");
+    await stream.denyWrite("bob", { reason: "not now" });
+    assert.deepEqual([(await told).by, bobs.writeRequests], ["ann", []]);
+    await assert.rejects(stream.denyWrite("bob"), InvalidOperationError);
+
+    await cys.ask();
+    await stream.handOver("cy"); // nobody writes beside the owner: it is a grant
+    assert.deepEqual([stream.writers, stream.writeRequests], [["ann", "cy"], []]);
+    await stream.handOver("bob");
+    assert.deepEqual(stream.writers, ["ann", "bob"]);
+    await assert.rejects(stream.grant("cy", { replaces: "nobody" }), InvalidOperationError);
+    await stream.grant("cy");
+    await assert.rejects(stream.handOver("dee"), RangeError);
+
+    await stream.revoke("bob");
+    await bobs.ask();
+    const gone = event(ann, "left", (happened) => happened.participant === "bob");
+    await bob.close();
+    await gone;
+    assert.deepEqual(stream.writeRequests, []);
+    await stream.close();
+  });
+
   test("that one has not are errors of their own class", async () => {
     const [ann, dee] = await join("ann", "dee");
     const stream = await ann.open();

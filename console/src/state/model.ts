@@ -124,6 +124,14 @@ export class Model {
       case "writeRevoked":
         this.#writers(event.stream, event.message, at);
         return this.#right(event.type === "writeGranted" ? "granted" : "revoked", event, at);
+      case "writeRequested": {
+        const { stream, participant: who, reason } = event;
+        this.#described(stream);
+        return this.mark({ at, kind: "asked", stream, who, reason, seq: event.message.seq });
+      }
+      case "writeDenied":
+        this.#described(event.stream);
+        return this.#right("denied", event, at);
       case "readGranted":
       case "readRevoked":
         this.#described(event.stream);
@@ -196,7 +204,7 @@ export class Model {
   }
 
   #right(
-    kind: "granted" | "revoked" | "readGranted" | "readRevoked" | "transferred",
+    kind: "granted" | "revoked" | "denied" | "readGranted" | "readRevoked" | "transferred",
     event: { stream: string; participant: string; by?: string; reason?: string; message: Message },
     at: number,
   ): void {

@@ -11,6 +11,8 @@ import type { Layout, Row } from "./rows.js";
 import { placeOf } from "./rows.js";
 
 export const AXIS = 24;
+/** What happens right now must not be cut off at the edge. */
+const MARGIN = 10;
 
 export interface Scene {
   readonly width: number;
@@ -66,7 +68,7 @@ export function draw(context: CanvasRenderingContext2D, scene: Scene): Drawn[] {
 }
 
 export function xOf({ gutter, width, from, to }: Scene, at: number): number {
-  return gutter + ((at - from) / (to - from)) * (width - gutter);
+  return gutter + ((at - from) / (to - from)) * (width - MARGIN - gutter);
 }
 
 function drawAxis(context: CanvasRenderingContext2D, scene: Scene): void {
@@ -207,7 +209,7 @@ function bars(
   density: Density | undefined,
 ): void {
   const { from, to, gutter, width } = scene;
-  const perPixel = (to - from) / (width - gutter);
+  const perPixel = (to - from) / (width - MARGIN - gutter);
   const bottom = row.top + row.height - 4;
   const room = row.height - 9;
   context.fillStyle = colour;

@@ -54,6 +54,7 @@ export const LEGEND: readonly (readonly [MarkKind, string])[] = [
   ["granted", "granted"],
   ["revoked", "revoked"],
   ["transferred", "new owner"],
+  ["asked", "asks"],
   ["refused", "refused"],
   ["opened", "begins, joins"],
   ["closed", "ends"],

@@ -92,6 +92,14 @@ export function RightsForm({ watch, stream, obstacle }: Props) {
           Grant write
         </Button>
         <Button
+          name="hand-over"
+          label="Gives the right of the one who writes now, beside the owner, to this participant"
+          obstacle={obstacle ?? nobody}
+          act={() => done(`${name} was handed over to ${who}`, () => stream.handOver(who, why))}
+        >
+          Hand over
+        </Button>
+        <Button
           name="transfer"
           obstacle={obstacle ?? nobody}
           act={() => done(`${who} owns ${name} now`, () => stream.transfer(who, why))}

@@ -14,6 +14,7 @@ import { RightsForm } from "./rights-form.js";
 import { Sparkline } from "./sparkline.js";
 import { Status } from "./streams.js";
 import { tell } from "./toasts.js";
+import { Wishes } from "./wishes.js";
 
 export function StreamDetail({ watch, track }: { watch: Watch; track: Track }) {
   const { described } = track;
@@ -79,6 +80,7 @@ export function StreamDetail({ watch, track }: { watch: Watch; track: Track }) {
             <Writer key={id} watch={watch} track={track} stream={stream} id={id} obstacle={obstacle} />
           ))}
         </ul>
+        {stream && !track.ended && <Wishes watch={watch} stream={stream} obstacle={obstacle} />}
         {stream && !track.ended && <RightsForm watch={watch} stream={stream} obstacle={obstacle} />}
       </section>
       <LiveTail watch={watch} />

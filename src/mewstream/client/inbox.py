@@ -12,6 +12,7 @@ from mewstream.client.calls import Calls
 from mewstream.client.confirmations import SMALL_BYTES
 from mewstream.client.confirmed import Confirmed
 from mewstream.client.errors import AnswerLost, ConnectionClosed
+from mewstream.client.interest import Interest
 from mewstream.client.mcp import PROGRESS
 from mewstream.client.messages import Message
 from mewstream.client.notifications import Notifications
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 #: How many requests are remembered for streams that nobody waits for any longer; the oldest are forgotten.
 _MAX_ABANDONED = 100
+_SUBSCRIPTIONS = frozenset({kinds.STREAM_SUBSCRIBED, kinds.STREAM_UNSUBSCRIBED})
 _PAGES = frozenset({kinds.STREAM_LISTED, kinds.PARTICIPANT_LISTED})
 
 
@@ -49,6 +51,8 @@ class Inbox:
         self.notifications = Notifications(self.calls.next_id, self._post_if_room)
         self.pages = Pages(view, self.post)
         self.routes = Routes()
+        self.interest = Interest(self.routes.wanted, self.post)
+        self.routes.on_change = self.interest.update
         self._server = server
         self._controlled = controlled
         self._acknowledgements = acknowledgements
@@ -85,6 +89,8 @@ class Inbox:
         if message.kind == kinds.STREAM_DATA:
             self.routes.data(message)
             self.calls.received(message)
+        elif message.kind in _SUBSCRIPTIONS and message.is_from_gateway:
+            pass  # nobody waits for it: what we want is told with every connection
         elif message.kind in _PAGES and message.is_from_gateway:
             self._page(message)
         elif message.kind == kinds.WELCOME and message.is_from_gateway:
@@ -141,6 +147,7 @@ class Inbox:
         found = self.view.welcome(welcome, is_replay_due=is_replay_due)
         for stream in self.view.streams.values():
             self.routes.stream_opened(stream.id, stream.alias)
+        self.interest.welcomed(welcome)
         self.pages.welcomed(welcome, has_events=resumed is not None and not is_replay_due)
         if resumed is None:
             self._epoch = self.link.epoch

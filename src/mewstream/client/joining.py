@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -41,12 +42,18 @@ class Joiner:
     ssl_context: ssl.SSLContext | None
     timeout: float
 
-    async def join(self, welcomed: Callable[[Connection, Message], Receiver], resume: Position | None) -> Connection:
+    async def join(
+        self,
+        welcomed: Callable[[Connection, Message], Receiver],
+        resume: Position | None,
+        interest: Mapping[str, Any],
+    ) -> Connection:
         """Connect, join, and wait for the welcome.
 
         ``welcomed`` is called with the welcome, and returns the receiver of everything that follows it.
-        ``resume`` is the position to resume from. Returns the connection. Raises :class:`JoinRefused` if trying
-        again would not help, :class:`ConnectError` if it might, and whatever the function for the token raises.
+        ``resume`` is the position to resume from, ``interest`` is what is subscribed to. Returns the connection. Raises
+        :class:`JoinRefused` if trying again would not help, :class:`ConnectError` if it might, and whatever the
+        function for the token raises.
         """
         join = without_none(
             type="join",
@@ -54,8 +61,9 @@ class Joiner:
             space=self.space,
             token=await self.current_token(),
             capabilities=[],
-            extensions=["positions"],
+            extensions=["interest", "positions"],
             resume=resume,
+            interest=interest,
         )
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         connection = await open_connection(

@@ -14,6 +14,7 @@ from mewstream.client.confirmations import Confirmations, Tally
 from mewstream.client.connection import Connection, Receiver
 from mewstream.client.errors import ConnectError, ConnectionClosed, JoinRefused, RequestTimeout
 from mewstream.client.events import Resumed
+from mewstream.client.interest import Interest
 from mewstream.client.joining import Joiner
 from mewstream.client.messages import Message
 from mewstream.client.routes import Routes
@@ -37,6 +38,10 @@ class Owner(Protocol):
     @property
     def routes(self) -> Routes:
         """Where raw frames go. It is asked for once."""
+
+    @property
+    def interest(self) -> Interest:
+        """Which streams are wanted. It is asked for once."""
 
     def envelope(self, message: Message) -> None: ...
 
@@ -63,6 +68,7 @@ class Link:
         self._joiner = joiner
         self._owner = owner
         self._routes = owner.routes
+        self._interest = owner.interest
         self._reconnect = reconnect
         self._timeout = timeout
         self._connection: Connection | None = None
@@ -272,7 +278,7 @@ class Link:
         """Join the space, and keep a connection to it from now on. Raises :class:`ConnectError`, or whatever the
         function for the token raises."""
         self._enter(State.JOINING)
-        await self._joiner.join(self._welcomed, None)
+        await self._joiner.join(self._welcomed, None, self._interest.for_join())
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="mewstream-client")
 
     def _welcomed(self, connection: Connection, welcome: Message) -> Receiver:
@@ -342,7 +348,7 @@ class Link:
             await asyncio.sleep(backoff.delay(attempt))
             attempt += 1
             try:
-                await self._joiner.join(self._welcomed, self.position)
+                await self._joiner.join(self._welcomed, self.position, self._interest.for_join())
                 return attempt
             except JoinRefused:
                 raise

@@ -30,6 +30,12 @@ class Routes:
         self.run_prefix = _NO_PREFIX
         """Frames of one stream come in long runs: those that begin with this are for ``run_queues``."""
         self.run_queues: tuple[FrameQueue, ...] = ()
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when other streams may be wanted than before."""
+
+    def wanted(self) -> set[str] | None:
+        """Return the names of the streams whose frames somebody takes, or None if it is every stream."""
+        return None if self._every_stream else {name.decode() for name in self._streams}
 
     # -- subscriptions --------------------------------------------------------------------------------
 
@@ -43,6 +49,7 @@ class Routes:
             _add(self._streams, stream.encode(), queue)
             if not is_known:
                 _add(self._unresolved, stream, queue)
+        self.on_change()
         return lambda: self._remove(queue)
 
     def _remove(self, queue: FrameQueue) -> None:
@@ -51,6 +58,7 @@ class Routes:
         _remove(self._streams, queue)
         _remove(self._unresolved, queue)
         queue.end()
+        self.on_change()
 
     def add_events(self, queue: BoundedQueue[Event]) -> Callable[[], None]:
         """Route events to the queue. Returns a function that ends the subscription."""
@@ -71,12 +79,16 @@ class Routes:
             self._streams.pop(alias.encode(), None)
             for queue in queues:
                 _add(self._streams, id.encode(), queue)
+            self.on_change()
 
     def stream_ended(self, id: str) -> None:
         """End the subscriptions of a stream, though not those of every stream."""
         self.end_run()
-        for queue in self._streams.pop(id.encode(), ()):
+        ended = self._streams.pop(id.encode(), ())
+        for queue in ended:
             queue.end()
+        if ended:
+            self.on_change()
 
     def end(self, error: ConnectionClosed | None) -> None:
         """End every subscription; with an error, that is what their readers get behind the last entry."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
+from mewstream.client import untrusted
 from mewstream.client.acknowledgements import Acknowledgements
 from mewstream.client.backoff import Backoff
 from mewstream.client.calling import Calling
@@ -139,6 +141,8 @@ class Space(StreamOpening, Calling, Offering, Control, Membership, AbstractAsync
         else on this connection too. ``latest`` drops all but the newest frame (for positions in a game) when there
         are more than ``max_pending`` (default: 1).
 
+        The gateway sends us the frames of no other stream. ``await`` the subscription to know that it has begun there.
+
         Returns a :class:`Subscription`, which has ended already if the stream or the space has. Raises ValueError
         for an unknown ``on_slow`` or a queue of less than 1.
         """
@@ -147,11 +151,16 @@ class Space(StreamOpening, Calling, Offering, Control, Membership, AbstractAsync
         queue = FrameQueue(max_pending, on_slow, hold=self._link.hold, release=self._link.release)
         if self.is_closed or (isinstance(stream, Stream) and not stream.is_open):
             queue.end(self.error)
-            return Subscription(queue, lambda: None)
+            return Subscription(queue, lambda: None, self._begun)
         name = stream.id if isinstance(stream, Stream) else stream
         known = self.streams.get(name) if name is not None else None
         detach = self._inbox.routes.add(queue, known.id if known is not None else name, is_known=known is not None)
-        return Subscription(queue, detach)
+        return Subscription(queue, detach, self._begun)
+
+    async def _begun(self) -> None:
+        """Wait until the gateway knows what we are subscribed to."""
+        if not self.is_closed:
+            await self._link.round_trip()
 
     def events(self, *, max_pending: int = MAX_PENDING_EVENTS) -> Events:
         """Receive everything but frames from now on, as the types in :mod:`mewstream.client.events`. Returns
@@ -175,9 +184,11 @@ class Space(StreamOpening, Calling, Offering, Control, Membership, AbstractAsync
     ) -> Message:
         """Send an envelope of any kind to everyone; ``to`` only says for whom it is meant. Returns the envelope as the
         gateway relayed it. Raises what every request raises."""
-        return await self._call(
-            kind, {} if payload is None else payload, to=to, correlation_id=correlation_id, context=context
-        )
+        payload = {} if payload is None else payload
+        # Data of a stream are relayed to those who are interested in it.
+        stream = _stream_of(payload) if kind == kinds.STREAM_DATA else None
+        with self.subscribe(stream) if stream is not None else contextlib.nullcontext():
+            return await self._call(kind, payload, to=to, correlation_id=correlation_id, context=context)
 
     def has_sent(self, id: str) -> bool:
         """Return whether this object sent the message with this id, and not another program with the same name."""
@@ -233,3 +244,11 @@ class Space(StreamOpening, Calling, Offering, Control, Membership, AbstractAsync
             await self.drain()
         else:
             await self.close()
+
+
+def _stream_of(payload: Any) -> str | None:
+    """Return the name of the stream that the payload of a ``stream/data`` envelope is for."""
+    fields = untrusted.as_object(payload)
+    return untrusted.text(fields.get("stream_id")) or untrusted.text(
+        untrusted.as_object(fields.get("stream")).get("stream_id")
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mewstream.client.errors import RequestTimeout, SubscriptionEnded
 from mewstream.client.frame import Frame, from_message
@@ -87,7 +87,23 @@ class Feed(AsyncIterator[T], Generic[Q, T]):
 
 
 class Subscription(Feed[FrameEntry, Frame]):
-    """The frames of one stream, or of all. It ends with the stream, or with the space."""
+    """The frames of one stream, or of all. It ends with the stream, or with the space.
+
+    It can be awaited: then it has begun, and every frame that is accepted from now on will come. That matters if what
+    is sent next comes from somebody else, to whom nothing of ours is known."""
+
+    def __init__(
+        self, queue: BoundedQueue[FrameEntry], detach: Callable[[], None], begun: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__(queue, detach)
+        self._begun = begun
+
+    def __await__(self) -> Generator[Any, None, Subscription]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Subscription:
+        await self._begun()
+        return self
 
     async def __aiter__(self) -> AsyncIterator[Frame]:
         """The hot path: a generator keeps its local names, where a method would look them up again for each frame. It

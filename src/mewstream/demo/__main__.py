@@ -17,6 +17,7 @@ from mewstream.cli.output import print_table, printable
 from mewstream.cli.spark import session, without_warnings
 from mewstream.cli.status_line import working
 from mewstream.demo.gateway import SPACE, DemoGateway
+from mewstream.demo.live import play_live
 from mewstream.demo.play import perform
 from mewstream.extras import require
 from mewstream.pipeline.java import find_java
@@ -39,17 +40,26 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_
     show_default=True,
     help="Where the journal, the tables and the report go. That of an earlier demo is replaced.",
 )
-def demo(directory: Path) -> None:
+@click.option("--live", "is_live", is_flag=True, help="Play it slowly, again and again, for the console.")
+def demo(directory: Path, is_live: bool) -> None:
     """Play a session of people, agents and a game server, and show what the pipeline makes of it.
 
     The session goes through a real gateway. It takes a minute or two, and ends by itself. It needs Spark and Java,
     and says at once where one is missing. The exit code is 1 where the audit finds anything.
 
+    With --live, it goes on until Ctrl-C, and you watch it in the console, in your browser. That needs no Spark.
+
     \b
     Examples:
       mewstream demo
       mewstream demo --dir /tmp/demo
+      mewstream demo --live
     """
+    if is_live:
+        require("gateway")
+        _make_room(directory)
+        play_live(directory, _narrator())
+        return
     require("gateway", "query", "spark")
     without_warnings()
     find_java()

@@ -7,6 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -41,13 +42,20 @@ class GatewayFailed(MewError):
 class DemoGateway:
     """``with DemoGateway(directory) as gateway:`` its journal is in ``gateway.data``."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, guests: Collection[str] = ()) -> None:
+        """``guests`` may join besides the players, and may do everything."""
+        self._people = {**PEOPLE, **{guest: [{"kind": "*"}] for guest in guests}}
         self.data = directory / "data"
         self.log = directory / "gateway.log"
-        self.tokens = {id: secrets.token_urlsafe(18) for id in PEOPLE}
+        self.tokens = {id: secrets.token_urlsafe(18) for id in self._people}
         self.port = 0
         self._config = directory / "space.yaml"
         self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def console(self) -> str:
+        """Where the console is."""
+        return f"http://127.0.0.1:{self.port}/"
 
     @property
     def url(self) -> str:
@@ -55,7 +63,7 @@ class DemoGateway:
 
     def __enter__(self) -> DemoGateway:
         self._config.touch(mode=0o600)
-        participants = {id: {"tokens": [self.tokens[id]], "capabilities": may} for id, may in PEOPLE.items()}
+        participants = {id: {"tokens": [self.tokens[id]], "capabilities": may} for id, may in self._people.items()}
         space = {"space": {"id": SPACE, "name": "The arena"}, "participants": participants, "mewstream": _SETTINGS}
         self._config.write_text(yaml.safe_dump(space, sort_keys=False), encoding="utf-8")
         command = [sys.executable, "-m", "mewstream.cli.main", "serve", "--port", "0"]

@@ -43,9 +43,10 @@ TELEMETRY = Format(
 class Cast:
     """Who can be asked to join, and what everyone must know of the game."""
 
-    def __init__(self, gateway: DemoGateway, say: Say) -> None:
+    def __init__(self, gateway: DemoGateway, say: Say, pace: float) -> None:
         self.gateway = gateway
         self.say = say
+        self.pace = pace
 
     @contextlib.asynccontextmanager
     async def joined(self, participant: str, url: str | None = None) -> AsyncIterator[Space]:
@@ -57,10 +58,29 @@ class Cast:
         ) as space:
             yield space
 
+    async def steer(self, stream: Stream, seconds: float, *, speed: float = 1.0) -> int:
+        """Write positions in time, each with the moment it was made. Returns how many were written."""
+        count = round(seconds * self.pace * FRAMES_PER_SECOND)
+        begin = asyncio.get_running_loop().time()
+        for place in range(count):
+            angle = speed * place / 10
+            position = {"x": round(math.cos(angle), 3), "y": round(math.sin(angle), 3), "sent_at": _now()}
+            try:
+                await stream.send(position)
+            except mewstream.UnauthorizedStreamWrite:
+                return place
+            await asyncio.sleep(max(0.0, begin + (place + 1) / FRAMES_PER_SECOND - asyncio.get_running_loop().time()))
+        await stream.flush()
+        return count
 
-async def perform(gateway: DemoGateway, say: Say) -> None:
-    """Play it, in about half a minute."""
-    cast = Cast(gateway, say)
+    async def breathe(self) -> None:
+        """Give those who watch a moment, where it is played slowly."""
+        await asyncio.sleep(2 * (self.pace - 1))
+
+
+async def perform(gateway: DemoGateway, say: Say, *, pace: float = 1.0) -> None:
+    """Play it, in about half a minute, or slower by ``pace``."""
+    cast = Cast(gateway, say, pace)
     async with cast.joined("character-server") as server:
         hero = await server.open_stream(
             description="the hero: who may write steers it", content_type="application/json", on_slow="latest"
@@ -68,13 +88,16 @@ async def perform(gateway: DemoGateway, say: Say) -> None:
         say("character-server", f"opens {hero.id}, the hero, and steers it until players come")
         _serve_tools(server, hero, say)
         telemetry = asyncio.create_task(_telemetry(cast, server))
-        await _steer(hero, 2)
+        await cast.steer(hero, 2)
         async with cast.joined("alice") as alice, CuttableNetwork(gateway.port) as network:
             await _alice_asks_for_control(cast, alice, hero)
+            await cast.breathe()
             async with cast.joined("bob") as bob:
                 async with cast.joined("scout-ai", network.url) as scout:
                     await _bob_gets_a_few_frames(cast, bob, hero)
+                    await cast.breathe()
                     await _scout_gets_some_time(cast, scout, server, hero)
+                    await cast.breathe()
                     _, thoughts, _, _ = await asyncio.gather(
                         _ownership_moves_on(cast, server, alice, bob, hero),
                         _network_is_cut(cast, network, scout, bob),
@@ -84,7 +107,7 @@ async def perform(gateway: DemoGateway, say: Say) -> None:
                 await _one_reads_too_slowly(cast, server)
                 await _agent_has_left_its_stream(cast, bob, thoughts)
                 await _one_comes_late(cast)
-            await _steer(alice.streams[hero.id], 1.5)
+            await cast.steer(alice.streams[hero.id], 1.5)
             await telemetry
             await alice.streams[hero.id].close(reason="the game is over")
             await server.chat("thank you for playing")
@@ -101,22 +124,6 @@ def _serve_tools(server: Space, hero: Stream, say: Say) -> None:
     server.tool("request_control", request_control, {"type": "object"}, description="Ask for the hero.")
 
 
-async def _steer(stream: Stream, seconds: float, *, speed: float = 1.0) -> int:
-    """Write positions in time, each with the moment it was made. Returns how many were written."""
-    count = round(seconds * FRAMES_PER_SECOND)
-    begin = asyncio.get_running_loop().time()
-    for place in range(count):
-        angle = speed * place / 10
-        position = {"x": round(math.cos(angle), 3), "y": round(math.sin(angle), 3), "sent_at": _now()}
-        try:
-            await stream.send(position)
-        except mewstream.UnauthorizedStreamWrite:
-            return place
-        await asyncio.sleep(max(0.0, begin + (place + 1) / FRAMES_PER_SECOND - asyncio.get_running_loop().time()))
-    await stream.flush()
-    return count
-
-
 # -- the acts -------------------------------------------------------------------------------------
 
 
@@ -130,14 +137,14 @@ async def _telemetry(cast: Cast, server: Space) -> None:
             if number % 30 == 0:
                 content = {"health": 250, "place": "nowhere"} if number % 60 else {"mood": "odd"}
             await stream.send(content)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2 * cast.pace)
     cast.say("character-server", "completes the telemetry")
 
 
 async def _alice_asks_for_control(cast: Cast, alice: Space, hero: Stream) -> None:
     cast.say("alice", f"joins, sees {_streams_in_words(alice)}, and asks for control by a tool")
     await alice.call_tool("request_control", to="character-server")
-    await _steer(alice.streams[hero.id], 3, speed=2)
+    await cast.steer(alice.streams[hero.id], 3, speed=2)
     await hero.revoke("alice", reason="the turn is over")
     cast.say("character-server", "revokes alice: no frame of hers comes after that")
 
@@ -146,18 +153,19 @@ async def _bob_gets_a_few_frames(cast: Cast, bob: Space, hero: Stream) -> None:
     await hero.grant("bob", max_frames=40, reason="forty frames and no more")
     cast.say("character-server", "grants bob, who came later, forty frames")
     await bob.stream(hero.id)
-    written = await _steer(bob.streams[hero.id], 3, speed=-1)
+    written = await cast.steer(bob.streams[hero.id], 3, speed=-1)
     cast.say("bob", f"writes {written} frames, until the right is spent")
 
 
 async def _scout_gets_some_time(cast: Cast, scout: Space, server: Space, hero: Stream) -> None:
     proposal = await scout.propose("tools/call", {"name": "request_control", "arguments": {}}, to="character-server")
     cast.say("scout-ai", "proposes to steer, as an agent should")
-    until = datetime.now(UTC) + timedelta(seconds=2.5)
+    await cast.breathe()
+    until = datetime.now(UTC) + timedelta(seconds=2.5 * cast.pace)
     await hero.grant("scout-ai", expires_at=until, reason="the agent may try for a moment")
     await proposal.withdraw(reason="granted already")
-    cast.say("character-server", "grants the agent two and a half seconds")
-    written = await _steer(scout.streams[hero.id], 4, speed=3)
+    cast.say("character-server", f"grants the agent {2.5 * cast.pace:g} seconds")
+    written = await cast.steer(scout.streams[hero.id], 4, speed=3)
     cast.say("scout-ai", f"writes {written} frames, until time has revoked it")
     await server.chat("well steered")
 
@@ -169,7 +177,9 @@ async def _ownership_moves_on(cast: Cast, server: Space, alice: Space, bob: Spac
     await hers.flush()
     await hers.grant("bob", reason="together")
     cast.say("alice", "as the owner now, lets bob write too")
-    await asyncio.gather(_steer(hers, 3), _steer(bob.streams[hero.id], 3, speed=-2), _steer(server.streams[hero.id], 1))
+    await asyncio.gather(
+        cast.steer(hers, 3), cast.steer(bob.streams[hero.id], 3, speed=-2), cast.steer(server.streams[hero.id], 1)
+    )
     await hers.revoke("character-server", reason="the players take over")
 
 
@@ -178,7 +188,7 @@ async def _network_is_cut(cast: Cast, network: CuttableNetwork, scout: Space, bo
     thoughts = await scout.open_stream(description="what the agent sees", on_owner_leave="transfer")
     await thoughts.grant("bob", reason="in case I go")
     with scout.events() as news:
-        await _steer(thoughts, 1)
+        await cast.steer(thoughts, 1)
         network.cut()
         cast.say("scout-ai", "loses its network in the middle of a stream")
         await asyncio.sleep(1.2)
@@ -188,7 +198,7 @@ async def _network_is_cut(cast: Cast, network: CuttableNetwork, scout: Space, bo
                 how = "with nothing lost" if event.recovered else f"anew: {event.reason}"
                 cast.say("scout-ai", f"is back within the grace, {how}")
                 break
-    await _steer(thoughts, 1)
+    await cast.steer(thoughts, 1)
     return bob.streams[thoughts.id]
 
 
@@ -214,7 +224,7 @@ async def _agent_has_left_its_stream(cast: Cast, bob: Space, thoughts: Stream) -
             while not thoughts.is_mine:
                 await anext(news)
     cast.say("gateway", f"makes bob the owner of {thoughts.id}, which the agent has left: that is its policy")
-    await _steer(thoughts, 1)
+    await cast.steer(thoughts, 1)
 
 
 async def _mallory_tries(cast: Cast, hero: Stream) -> None:

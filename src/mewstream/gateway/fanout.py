@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -159,6 +159,9 @@ class Audience:
         audience.size = self.size + 1
         audience.wants_positions = self.wants_positions or endpoint.positions
         return audience
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return itertools.chain.from_iterable(part.shared[: part.size] for part in self.parts)
 
     def __bool__(self) -> bool:
         return self.size > 0

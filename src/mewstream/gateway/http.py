@@ -33,6 +33,8 @@ from mewstream.protocol.records import (
     Refused,
     StreamOpened,
     StreamReused,
+    Subscribed,
+    Unsubscribed,
     WriteDenied,
     WriteGranted,
     WriteRevoked,
@@ -52,6 +54,7 @@ FEATURES = (
     "resume",
     "lists",
     "sync",
+    "interest",
 )
 MAX_MESSAGES = 1_000
 MAX_THROTTLES = 10_000
@@ -248,6 +251,9 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
                 return {**opened, "reused": True}
             case StreamOpened(request_id=id, stream_id=stream_id, ts=ts):
                 return {"id": id, "status": "stream_opened", "stream_id": stream_id, "timestamp": rfc3339(ts)}
+            case Subscribed() | Unsubscribed():
+                status = "subscribed" if isinstance(record, Subscribed) else "unsubscribed"
+                return {"id": record.request_id, "status": status, "streams": record.streams}
             case Invited():
                 return {"id": record.request_id, **space.invitations.answer(record)}
         if isinstance(record, WriteRevoked) and record.replaced_by is not None:

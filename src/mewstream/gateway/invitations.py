@@ -77,7 +77,11 @@ class Invitations:
             self._forget(participant)
         except OSError as error:
             # It is not valid now, and a start drops it because the log says that the invitation has ended.
-            log.error("the token of an invitation that has ended cannot be removed from its file: %s", error)
+            log.error(
+                "the token of an invitation that has ended cannot be removed from its file: %s",
+                error,
+                extra=event("invitation_not_removed", space=self._state.id),
+            )
 
     def answer(self, record: Invited) -> dict[str, Any]:
         """The answer to the inviter. It holds the token, unless the invited participant has joined, so it must reach

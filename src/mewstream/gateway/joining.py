@@ -13,7 +13,7 @@ from mewstream.protocol.identifiers import invalid_characters
 from mewstream.protocol.position import Position
 
 #: What a client may ask for by ``extensions``; unknown names are ignored, so that clients may be newer.
-KNOWN_EXTENSIONS = frozenset({"positions"})
+KNOWN_EXTENSIONS = frozenset({"interest", "positions"})
 
 EXPECTED = (
     'expected {"type":"join","participantId":...,"space":...,"token":...} '
@@ -40,6 +40,8 @@ class JoinRequest(msgspec.Struct, frozen=True):
     extensions: frozenset[str] = frozenset()
     knows_extensions: bool = False
     resume: Position | None = None
+    interest: dict[str, Any] | None = None
+    """What it subscribes to, as it wrote that: the limits of the space judge it. Only with the extension."""
 
     def __repr__(self) -> str:
         return f"JoinRequest(participant={self.participant!r}, space={self.space!r})"
@@ -67,6 +69,12 @@ def parse_join(message: bytes) -> JoinRequest | None:
         not isinstance(extensions, list) or not all(isinstance(each, str) for each in extensions)
     ):
         raise ValidationFailed(f"extensions in a join must be a list of strings: {EXPECTED}")
+    known = KNOWN_EXTENSIONS.intersection(extensions or ())
+    interest = fields.get("interest") if "interest" in known else None
+    if interest is not None and not isinstance(interest, dict):
+        raise ValidationFailed(
+            "interest in a join must be an object with streams, formats or namespaces", field="interest"
+        )
     participant = _text(fields, "participantId", "participant_id", "participant")
     if participant is not None and (flaw := invalid_characters(participant)):
         raise ValidationFailed(f"the participant id in a join {flaw}", field="participantId")
@@ -74,9 +82,10 @@ def parse_join(message: bytes) -> JoinRequest | None:
         participant=participant,
         space=_text(fields, "space"),
         token=_text(fields, "token"),
-        extensions=KNOWN_EXTENSIONS.intersection(extensions or ()),
+        extensions=known,
         knows_extensions=extensions is not None,
         resume=_resume(fields.get("resume")),
+        interest=interest,
     )
 
 

@@ -5,11 +5,13 @@ A participant has at most one connection: a second one replaces the first.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Protocol
 
 from mewstream.gateway.fanout import Audience, Endpoint
 from mewstream.protocol.close_codes import CloseReason
+from mewstream.protocol.interest import Interest
 from mewstream.protocol.state import SpaceState, Stream
 
 
@@ -29,6 +31,10 @@ class Member(Endpoint, Protocol):
     extensions: list[str] | None
     """What its client asked for beyond v0.4. None: it sent no extensions."""
 
+    @property
+    def interest(self) -> Interest | None:
+        """What it subscribes to as it joins. None: it does not say."""
+
     def ask_for_positions(self) -> None: ...
 
     def close(self, reason: CloseReason, text: str | None = None) -> None: ...
@@ -47,8 +53,11 @@ class Membership:
         self._state = state
         self._members: dict[str, Member] = {}
         self.everyone = Audience()
-        self._readers: dict[str, tuple[int, Audience, Audience]] = {}
-        """For each stream with a reader set: the version of its rights, the audience of everyone, and its readers."""
+        self._unchoosing = Audience()
+        """Everyone whose client does not use interest."""
+        self._readers: dict[str, tuple[int, int, Audience, Audience]] = {}
+        """For each stream with a reader set, or of which not everyone wants the frames: the versions of its rights and
+        of its listeners, the audience that its own was made from, and that."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -71,6 +80,8 @@ class Membership:
             self.refresh()
         elif member.is_listening:
             self.everyone = self.everyone.grown(member)
+            if member.participant not in self._state.audiences.choosing:
+                self._unchoosing = self._unchoosing.grown(member)
         return replaced
 
     def remove(self, member: Member) -> None:
@@ -81,6 +92,10 @@ class Membership:
     def refresh(self) -> None:
         """Rebuild the audience of everyone, for instance because a member now asks for positions."""
         self.everyone = self._listening()
+        choosing = self._state.audiences.choosing
+        self._unchoosing = Audience(
+            each for each in self._members.values() if each.is_listening and each.participant not in choosing
+        )
 
     def everyone_but(self, member: Member) -> Audience:
         return self._listening(but=member)
@@ -90,17 +105,32 @@ class Membership:
         return Audience(each for each in self._members.values() if each.is_listening and each.extensions is not None)
 
     def readers_of(self, stream: Stream) -> Audience:
-        """The connections that get the frames of a stream."""
-        if stream.readers is None:
+        """The connections that get the frames of a stream: of its readers those that are interested."""
+        audiences = self._state.audiences
+        if stream.readers is not None:
+            base = self.everyone
+        elif audiences.choosing:
+            base = self._unchoosing
+        else:
             return self.everyone
+        version = audiences.version(stream.id)
         known = self._readers.get(stream.id)
-        if known is not None and known[0] == stream.version and known[1] is self.everyone:
-            return known[2]
-        audience = Audience(
-            self._members[reader] for reader in self._state.recipients(stream) if reader in self._members
-        )
-        self._readers[stream.id] = (stream.version, self.everyone, audience)
+        if known is not None and known[0] == stream.version and known[1] == version and known[2] is base:
+            return known[3]
+        audience = self._audience(stream, base)
+        self._readers[stream.id] = (stream.version, version, base, audience)
         return audience
+
+    def _audience(self, stream: Stream, base: Audience) -> Audience:
+        if stream.readers is not None:
+            return Audience(
+                self._members[reader] for reader in self._state.recipients(stream) if reader in self._members
+            )
+        listeners = self._state.audiences.listeners.get(stream.id)
+        if not listeners:
+            return base
+        members = (self._members[each] for each in listeners if each in self._members)
+        return Audience(itertools.chain(base, (each for each in members if each.is_listening)))
 
     def forget_stream(self, stream_id: str) -> None:
         """Drop the readers of a stream that has ended."""

@@ -25,6 +25,7 @@ class OutputLog:
     is_reconnect = False
     connection: int | None = None
     extensions: list[str] | None = None
+    interest = None
 
     def __init__(self, participant: str, path: Path | None) -> None:
         self.participant = participant

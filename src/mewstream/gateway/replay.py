@@ -28,6 +28,8 @@ from mewstream.journal.interface import Entry
 from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import frames
 from mewstream.protocol.errors import InvalidRequest, JournalUnavailable
+from mewstream.protocol.interest import InterestForgotten
+from mewstream.protocol.interest_state import PastInterest, remembered_since
 from mewstream.protocol.position import Position
 from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
 from mewstream.protocol.render import needs_extensions, render, visible_to, with_seq
@@ -73,22 +75,27 @@ class Viewer:
     """Filters records for one participant. Consecutive frames mostly have the same reader set, which may be large, so
     it is searched once for all of them."""
 
-    def __init__(self, participant: str, *, knows_extensions: bool = True) -> None:
+    def __init__(self, participant: str, interest: PastInterest, *, knows_extensions: bool = True) -> None:
+        """``interest`` is what held before the first record that is shown."""
         self.participant = participant
+        self._interest = interest
         self._knows_extensions = knows_extensions
         self._readers: tuple[str, ...] | None = None
         self._is_reader = False
 
     def sees(self, record: Record) -> bool:
         """Whether a record's message was for this participant, connected or not."""
-        if type(record) is not Frame or record.readers is None:
+        if type(record) is not Frame:
+            self._interest.follow(record)
             if not self._knows_extensions and needs_extensions(record):
                 return False
             return visible_to(record, self.participant)
+        if record.readers is None:
+            return visible_to(record, self.participant) and self._interest.wants(record.stream_id)
         if record.readers is not self._readers:
             self._readers = record.readers
             self._is_reader = visible_to(record, self.participant)
-        return self._is_reader
+        return self._is_reader and self._interest.wants(record.stream_id)
 
 
 class Epochs:
@@ -166,13 +173,15 @@ class Replay:
             entries = self._recorder.read(self._space, after)
             if entries is None:
                 return ResumeRefused("the position is too old: this gateway keeps no journal")
-            viewer, epochs = Viewer(participant), Epochs(state)
+            viewer, epochs = Viewer(participant, PastInterest(state, participant, after)), Epochs(state)
             return await self._threads.resuming.run(
                 (self._space, participant),
                 lambda: self._read_backlog(entries, after, viewer, epochs, *limits, is_wanted),
             )
         except ResumeRefused as no:
             return no
+        except InterestForgotten as forgotten:
+            return ResumeRefused(str(forgotten))
         except PositionGone as gone:
             return ResumeRefused(f"the position is too old: {gone}")
         except (JournalError, OSError) as flaw:
@@ -215,7 +224,11 @@ class Replay:
         """All messages of a backlog, with those since it was read. They end at the current seq."""
         if not self._recent.reaches(backlog.upto):
             return ResumeRefused("the log moved on too fast to be read")
-        viewer, epochs = Viewer(participant), Epochs(self._state)
+        try:
+            interest = PastInterest(self._state, participant, backlog.upto)
+        except InterestForgotten as forgotten:
+            return ResumeRefused(str(forgotten))
+        viewer, epochs = Viewer(participant, interest), Epochs(self._state)
         messages = backlog.messages + [
             message
             for record in self._recent.read(backlog.upto)
@@ -235,10 +248,16 @@ class Replay:
         join of the participant. Nothing from before that join is ever shown."""
         state = self._state
         begin = max(after, state.first_joins.get(participant, state.seq))
+        if after == 0:
+            begin = max(begin, remembered_since(state, participant))
+        try:
+            interest = PastInterest(state, participant, begin)
+        except InterestForgotten as forgotten:
+            raise InvalidRequest(f"{forgotten}: ask for messages since {forgotten.since}") from None
         most = _RECORDS_PER_MESSAGE * limit
         entries = self._entries_above(begin, most, from_memory, is_from_start=after == 0)
-        knows_extensions = state.knows_extensions(participant)
-        viewer, epochs = Viewer(participant, knows_extensions=knows_extensions), Epochs(state)
+        viewer = Viewer(participant, interest, knows_extensions=state.knows_extensions(participant))
+        epochs = Epochs(state)
         try:
             return await self._threads.polling.run(
                 (self._space, participant), lambda: self._page(entries, begin, limit, viewer, epochs)

@@ -71,6 +71,7 @@ from mewstream.protocol.records import (
     Record,
     Refused,
     StreamEnded,
+    Suspended,
     Uninvited,
 )
 from mewstream.protocol.render import gateway_envelope, render
@@ -221,9 +222,9 @@ class Space:
                 self.broadcast.data(record)
                 continue
             self.metrics.record(record)
-            self._log.record(record, newcomer.member.connection if newcomer is not None else None)
             if isinstance(record, Refused):
                 self.refusals.recent.append(record)
+                self._log.refused(record)
             if self._logs.enabled:
                 self._logs.recorded(record, "http" if self._by_http else "websocket", self.state)
             self.broadcast.record(record)
@@ -246,18 +247,23 @@ class Space:
         """What a record means for connections and tokens, beyond the message that it sends."""
         match record:
             case Joined(participant=participant, seq=seq):
+                self._log.joined(record, newcomer.member.connection if newcomer is not None else None)
                 self.invitations.joined(participant)
                 if newcomer is not None:
                     newcomer.member.session = seq
                     self._let_in(newcomer)
-            case Left(participant=participant, reason=reason) if (member := self.members.get(participant)) is not None:
-                # It did not leave by itself: it was removed.
-                self._remove(member)
-                if reason == TOKEN_EXPIRED:
-                    member.close(CloseReason.TOKEN_EXPIRED)
-                else:
-                    is_banned = participant in self.state.banned
-                    member.close(CloseReason.BANNED if is_banned else CloseReason.KICKED)
+            case Left(participant=participant, reason=reason):
+                self._log.left(record)
+                if (member := self.members.get(participant)) is not None:
+                    # It did not leave by itself: it was removed.
+                    self._remove(member)
+                    if reason == TOKEN_EXPIRED:
+                        member.close(CloseReason.TOKEN_EXPIRED)
+                    else:
+                        is_banned = participant in self.state.banned
+                        member.close(CloseReason.BANNED if is_banned else CloseReason.KICKED)
+            case Suspended():
+                self._log.suspended(record)
             case Uninvited(participant=participant):
                 self.invitations.ended(participant)
             case (
@@ -476,10 +482,7 @@ class Space:
         elif (refusal := self.admit(claims)) is not None:
             unavailable = isinstance(refusal, JournalUnavailable)
             return JoinRefused(refusal, CloseReason.JOURNAL_UNAVAILABLE if unavailable else CloseReason.SPACE_FULL)
-        command = commands.Join(
-            member.participant, member.transport_name, continues=member.is_reconnect, extensions=member.extensions
-        )
-        decision = self.handle(command, Newcomer(member, backlog))
+        decision = self.handle(self._join_of(member, continues=member.is_reconnect), Newcomer(member, backlog))
         if not decision.written:
             return JoinRefused(cannot_record(), CloseReason.JOURNAL_UNAVAILABLE)
         first = decision.written[0]
@@ -489,6 +492,16 @@ class Space:
             limit = LimitExceeded(first.message, limit="participants_per_space")
             return JoinRefused(limit, CloseReason.SPACE_FULL)
         return None
+
+    @staticmethod
+    def _join_of(member: Member, *, continues: bool) -> commands.Join:
+        return commands.Join(
+            member.participant,
+            member.transport_name,
+            continues=continues,
+            extensions=member.extensions,
+            interest=member.interest,
+        )
 
     def _let_in(self, newcomer: Newcomer) -> None:
         member = newcomer.member
@@ -514,13 +527,19 @@ class Space:
                 self.broadcast.welcome(member, resume)
                 self.broadcast.replay(member, messages)
 
-    def change_positions(self, newcomer: Newcomer) -> None:
-        """Give positions to a member that asks for them after it has joined. A new welcome says where they begin."""
+    def change_extensions(self, newcomer: Newcomer) -> None:
+        """Give a member the extensions that it asks for after it has joined. It joins once more, so that the log knows
+        of them, and a new welcome says where they begin."""
         member = newcomer.member
 
         def change() -> None:
-            if self.members.is_current(member):
-                member.ask_for_positions()
+            if not self.members.is_current(member):
+                return
+            joined = next(iter(self.handle(self._join_of(member, continues=True)).written), None)
+            if isinstance(joined, Joined):
+                member.session = joined.seq
+                if "positions" in (member.extensions or ()):
+                    member.ask_for_positions()
                 self.members.refresh()
                 self._welcome(newcomer)
 

@@ -6,7 +6,7 @@ import logging
 
 from mewstream.gateway.bounded_log import BoundedLog
 from mewstream.io.log_lines import event
-from mewstream.protocol.records import Joined, Left, Record, Refused, Suspended
+from mewstream.protocol.records import Joined, Left, Refused, Suspended
 
 log = logging.getLogger("mewstream.gateway")
 
@@ -16,22 +16,26 @@ class SpaceLog:
         self._space = space
         self._slow = BoundedLog(logging.WARNING, "lost frames")
 
-    def record(self, record: Record, connection: int | None) -> None:
-        """Log what a record means for people. ``connection`` is the number of the one that joins."""
-        match record:
-            case Joined(participant=participant, transport=transport):
-                ids = event("joined", space=self._space, participant=participant, connection=connection)
-                log.info("%s joined %s by %s", participant, self._space, transport, extra=ids)
-            case Left(participant=participant, reason=reason):
-                ids = event("left", space=self._space, participant=participant, reason=reason)
-                log.info("%s left %s: %s", participant, self._space, reason, extra=ids)
-            case Suspended(participant=participant, reason=reason):
-                ids = event("suspended", space=self._space, participant=participant, reason=reason)
-                log.info("%s is suspended in %s: %s", participant, self._space, reason, extra=ids)
-            case Refused(sender=sender, code=code, count=count):
-                # What was refused may be anything, even a token in the wrong place.
-                ids = event("message_refused", space=self._space, participant=sender, code=code, count=count)
-                log.debug("refused %d messages of %s in %s: %s", count, sender, self._space, code, extra=ids)
+    def joined(self, record: Joined, connection: int | None) -> None:
+        """``connection`` is the number of the WebSocket that joins, if it is one."""
+        ids = event("joined", space=self._space, participant=record.participant, connection=connection)
+        log.info("%s joined %s by %s", record.participant, self._space, record.transport, extra=ids)
+
+    def left(self, record: Left) -> None:
+        ids = event("left", space=self._space, participant=record.participant, reason=record.reason)
+        log.info("%s left %s: %s", record.participant, self._space, record.reason, extra=ids)
+
+    def suspended(self, record: Suspended) -> None:
+        ids = event("suspended", space=self._space, participant=record.participant, reason=record.reason)
+        log.info("%s is suspended in %s: %s", record.participant, self._space, record.reason, extra=ids)
+
+    def refused(self, record: Refused) -> None:
+        """What was refused may be anything, even a token in the wrong place: it is not named."""
+        ids = event(
+            "message_refused", space=self._space, participant=record.sender, code=record.code, count=record.count
+        )
+        text = "refused %d messages of %s in %s: %s"
+        log.debug(text, record.count, record.sender, self._space, record.code, extra=ids)
 
     def dropped(self, participant: str, stream: str, count: int) -> None:
         """A slow reader did not get some frames."""

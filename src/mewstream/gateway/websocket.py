@@ -29,6 +29,7 @@ from mewstream.protocol.close_codes import CloseReason
 from mewstream.protocol.envelope import parse_envelope
 from mewstream.protocol.errors import LimitExceeded, PeerError, ValidationFailed
 from mewstream.protocol.fragments import Assembler, FragmentError
+from mewstream.protocol.interest import Interest, interest_of_join
 from mewstream.protocol.policy import Delivery
 from mewstream.protocol.position import Position
 from mewstream.protocol.times import SECOND, rfc3339
@@ -112,6 +113,7 @@ class WebSocketMember(WSListener):
         """Whether the participant leaves with this connection, because it was closed and not lost."""
         self.is_reconnect = False
         self.extensions: list[str] | None = None
+        self.interest: Interest | None = None
         self.heard = False
         """Whether a frame has arrived since this was last reset."""
         self.heard_at = gateway.loop.time()
@@ -423,6 +425,11 @@ class WebSocketMember(WSListener):
                 self._log_refused_join(refusal.reason)
             self._refuse_and_close(refusal.flaw, refusal.reason)
             return
+        try:
+            self.interest = interest_of_join(request.interest, space.config.limits)
+        except PeerError as flaw:
+            self._refuse_and_close(flaw, CloseReason.PROTOCOL_ERROR)
+            return
         self._advance(ConnectionState.JOINING)
         self._token = None
         self._claims = identity.claims
@@ -497,7 +504,8 @@ class WebSocketMember(WSListener):
         self._end_run()
 
     def _join_again(self, space: Space, request: JoinRequest) -> None:
-        """Handle a join of a peer that its token has identified before. It must agree, and may ask for positions."""
+        """Handle a join of a peer that its token has identified before. It must agree, and may ask for
+        extensions."""
         reading = self._gateway.identities.newer_keys((request.token,))
         if reading is not None:
             self._after(reading, partial(self._join_again, space, request))
@@ -510,9 +518,17 @@ class WebSocketMember(WSListener):
         if identity is not None and identity.claims is not None:
             self._refresh(space, identity.claims)
         self.outbound.knows_close_codes |= request.knows_extensions
-        if "positions" in request.extensions and not self.outbound.positions:
-            no = ResumeRefused("resume in the first join, not after it") if request.resume is not None else None
-            space.change_positions(Newcomer(self, no))
+        asked = request.extensions.difference(self.extensions or ())
+        if not asked:
+            return
+        try:
+            self.interest = interest_of_join(request.interest, space.config.limits)
+        except PeerError as flaw:
+            self._refuse_and_close(flaw, CloseReason.PROTOCOL_ERROR)
+            return
+        self.extensions = sorted(asked.union(self.extensions or ()))
+        no = ResumeRefused("resume in the first join, not after it") if request.resume is not None else None
+        space.change_extensions(Newcomer(self, no))
 
     def _refresh(self, space: Space, claims: Claims) -> None:
         """Go on with a newer signed token."""

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mewstream.protocol.envelope import encode_json
+from mewstream.protocol.interest import NOTHING
+from mewstream.protocol.interest_state import current_interest
 from mewstream.protocol.state import SpaceState, Stream
 
 
@@ -47,6 +49,8 @@ class Welcomes:
                 break
             streams.append(described.encoded)
         payload = state.welcome(participant, participants=others.parts, active_streams=streams)
+        if state.uses_interest(participant):
+            payload["interest"] = (current_interest(state, participant) or NOTHING).as_lists()
         if not others.is_everyone:
             payload["participants_total"] = len(state.participants) - (participant in state.participants)
         if len(streams) < len(state.streams):

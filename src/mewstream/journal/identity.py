@@ -19,6 +19,9 @@ IDENTITY_FILE = "journal.json"
 READERS_BY_REFERENCE = "readers-by-reference"
 """A frame names the record that made its reader set (``readers_seq``), and does not repeat the set."""
 
+INTEREST = "interest"
+"""Participants choose what they get: ``subscribed``, ``unsubscribed``, and the ``interest`` of ``joined``."""
+
 NAMES = "names"
 """The answer to ``if_exists: reuse`` is a record (``stream-reused``), and streams may have an ``idle_timeout``."""
 
@@ -35,7 +38,19 @@ WRITE_REQUESTS = "write-requests"
 PENDING_GRANTS = "pending-grants"
 """A grant may be ``pending`` until its participant joins, and its conditions may have ``on_disconnect``."""
 
-FEATURES = (ADMISSIONS, DELEGATION, NAMES, PENDING_GRANTS, READERS_BY_REFERENCE, WRITE_REQUESTS)
+WELCOME_DIGEST = "welcome-digest"
+"""The record of a join has a digest of what its participant was told."""
+
+FEATURES = (
+    ADMISSIONS,
+    DELEGATION,
+    INTEREST,
+    NAMES,
+    PENDING_GRANTS,
+    READERS_BY_REFERENCE,
+    WELCOME_DIGEST,
+    WRITE_REQUESTS,
+)
 """All features that this version supports, and that it writes."""
 
 #: The fields of version 1. Programs of that version check these alone, and then say that they are too old.

@@ -124,6 +124,8 @@ _DESCRIBE: dict[type[Record], Callable[[Any], Described]] = {
     records.OwnershipTransferred: lambda r: Described(kinds.OWNERSHIP_TRANSFERRED, r.by, r.new_owner, r.stream_id),
     records.ReadGranted: lambda r: Described(kinds.READ_GRANTED, r.by, r.participant, r.stream_id),
     records.ReadRevoked: lambda r: Described(kinds.READ_REVOKED, r.by, r.participant, r.stream_id),
+    records.Subscribed: lambda r: Described(kinds.STREAM_SUBSCRIBED, r.participant),
+    records.Unsubscribed: lambda r: Described(kinds.STREAM_UNSUBSCRIBED, r.participant),
     records.FramesDropped: lambda r: Described(kinds.NOTICE, kinds.GATEWAY, r.participant, r.stream_id),
 }
 

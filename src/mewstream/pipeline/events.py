@@ -29,6 +29,7 @@ KNOWN = frozenset(
         *("capabilities-granted", "capabilities-revoked", "invited", "paused", "unpaused", "shut-down"),
         *("stream-opened", "stream-started", "stream-ended"),
         *("write-granted", "write-revoked", "ownership-transferred", "read-granted", "read-revoked"),
+        *("subscribed", "unsubscribed"),
         *("frame", "frames-dropped"),
     }
 )

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from mewstream.protocol.envelope import Envelope
+from mewstream.protocol.interest import Interest
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -24,6 +25,8 @@ class Join(msgspec.Struct, frozen=True):
     """The client says that it comes back, and is not started anew."""
     extensions: list[str] | None = None
     """What the client asked for beyond v0.4. None: it sent no extensions."""
+    interest: Interest | None = None
+    """What it subscribes to as it joins. None: it did not say."""
 
 
 class Admit(msgspec.Struct, frozen=True):

@@ -30,6 +30,8 @@ from mewstream.protocol.errors import (
 from mewstream.protocol.frame_rules import check_large_data, decide_data, decide_frames
 from mewstream.protocol.giving import pattern_list, patterns_of, require_held
 from mewstream.protocol.identifiers import GATEWAY_IDS, describe, required_id
+from mewstream.protocol.interest import EXTENSION
+from mewstream.protocol.interest_rules import INTEREST_RULES, interest_on_join
 from mewstream.protocol.ledger import Ledger
 from mewstream.protocol.proposal_rules import PROPOSAL_RULES
 from mewstream.protocol.records import (
@@ -162,6 +164,9 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         )
         write_refusal(ledger, flaw, sender=id, kind=kinds.JOIN)
         return
+    interest = None
+    if EXTENSION in (command.extensions or ()):
+        interest = interest_on_join(state, id, command.interest, continues=command.continues)
     ledger.write(
         Joined,
         participant=id,
@@ -171,6 +176,8 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         replaced=present is not None and present.connected,
         continues=present is not None and command.continues,
         extensions=command.extensions,
+        welcome_digest=str(state.welcome_digest if present else state.welcome_digest.with_participant(id)),
+        interest=interest,
     )
     grants_on_join(ledger, id)
 
@@ -446,7 +453,7 @@ def _accept_for(ledger: Ledger, sender: str, envelope: Envelope) -> tuple[Envelo
 
 
 #: Kinds that take a right on the stream, and not a capability.
-_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys() | WRITE_REQUEST_RULES.keys()) - {
+_BY_RIGHT = (STREAM_RULES.keys() | RIGHT_RULES.keys() | WRITE_REQUEST_RULES.keys() | INTEREST_RULES.keys()) - {
     kinds.STREAM_REQUEST,
     kinds.STREAM_ANNOUNCE,
 }
@@ -462,6 +469,7 @@ _RULES = {
     **PROPOSAL_RULES,
     **STREAM_RULES,
     **RIGHT_RULES,
+    **INTEREST_RULES,
     **WRITE_REQUEST_RULES,
 }
 

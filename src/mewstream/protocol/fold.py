@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mewstream.protocol import delegation, kinds
+from mewstream.protocol import delegation, interest_state, kinds
 from mewstream.protocol import transitions as table
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.policy import Delivery, Limits, Policies
@@ -36,10 +36,12 @@ from mewstream.protocol.records import (
     StreamOpened,
     StreamReused,
     StreamStarted,
+    Subscribed,
     Suspended,
     Unbanned,
     Uninvited,
     Unpaused,
+    Unsubscribed,
     WriteDenied,
     WriteGranted,
     WriteRequested,
@@ -141,6 +143,16 @@ def _remember(state: SpaceState, sender: str, id: str, answer: Answer) -> None:
         _forget_id(state, sender, oldest)
 
 
+def _subscribed(state: SpaceState, record: Subscribed | Unsubscribed) -> None:
+    if isinstance(record, Subscribed):
+        interest_state.subscribed(state, record)
+    else:
+        interest_state.unsubscribed(state, record)
+    if record.request_id is not None:
+        answer = Answer(record.digest, record.seq, record.ts, [record])
+        _remember(state, record.participant, record.request_id, answer)
+
+
 def _forget_id(state: SpaceState, sender: str, id: str) -> None:
     if state.used_ids.get(id) == sender:
         del state.used_ids[id]
@@ -198,6 +210,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
     if present is None:
         id, seq = record.participant, record.seq
         present = state.participants[id] = Participant(id, seq, record.transport, counting_since=seq)
+        state.welcome_digest.add("participant", id)
     else:
         present.session = record.seq
         if not record.continues:
@@ -205,6 +218,7 @@ def _joined(state: SpaceState, record: Joined) -> None:
         present.transport = record.transport
         present.connected = True
     present.extensions = record.extensions
+    interest_state.joined(state, record)
     state.shut_down.pop(record.participant, None)
     state.timers.pop(("rejoin", record.participant, ""), None)
     state.timers.pop(("invitation", record.participant, ""), None)
@@ -217,6 +231,8 @@ def _joined(state: SpaceState, record: Joined) -> None:
 def _left(state: SpaceState, record: Left) -> None:
     present = state.participants.pop(record.participant)
     state.connected -= present.connected
+    state.welcome_digest.remove("participant", record.participant)
+    state.audiences.leave(record.participant)
     state.descriptions.forget(record.participant)
     state.timers.pop(("rejoin", record.participant, ""), None)
     for stream_id in _asked(state, record.participant):
@@ -235,6 +251,7 @@ def _suspended(state: SpaceState, record: Suspended) -> None:
     present = state.participants[record.participant]
     state.connected -= present.connected
     present.connected = False
+    state.audiences.leave(record.participant)
     state.timers["rejoin", record.participant, ""] = record.until
     if record.reason == "disconnected":
         _await_return(state, record)
@@ -348,6 +365,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
     state.streams[stream.id] = stream
     state.stream_counter += 1
     index_stream(state, stream)
+    digest_stream(state.welcome_digest.add, stream)
     _add_right(state, stream.owner, "owns", stream.id)
     for writer in stream.writers:
         _add_right(state, writer, "writes", stream.id)
@@ -355,6 +373,7 @@ def _stream_opened(state: SpaceState, record: StreamOpened) -> None:
         _add_right(state, reader, "reads", stream.id)
     if record.alias is not None:
         state.aliases[record.alias] = stream.id
+    interest_state.stream_opened(state, stream)
     if record.start_by is not None:
         state.timers["start", stream.id, ""] = record.start_by
     _await_idle(state, stream)
@@ -385,6 +404,17 @@ def index_stream(state: SpaceState, stream: Stream) -> None:
         state.standing.setdefault(participant, {})[stream.id] = None
 
 
+def digest_stream(add_or_remove: Callable[..., None], stream: Stream) -> None:
+    """Tell the digest of the welcome of a whole stream."""
+    add_or_remove("stream", stream.id, stream.owner, stream.status)
+    for writer, right in stream.writers.items():
+        add_or_remove("writer", stream.id, writer, right.conditions)
+    if stream.readers is not None:
+        add_or_remove("readers", stream.id)
+    for reader in stream.readers or ():
+        add_or_remove("reader", stream.id, reader)
+
+
 def _drop_indexed(index: dict[str, dict[str, None]], key: str, stream_id: str) -> None:
     streams = index.get(key)
     if streams is not None:
@@ -408,7 +438,9 @@ def _drop_pending(state: SpaceState, stream: Stream, participant: str) -> None:
 
 def _stream_started(state: SpaceState, record: StreamStarted) -> None:
     stream = state.streams[record.stream_id]
+    state.welcome_digest.remove("stream", stream.id, stream.owner, stream.status)
     stream.status = table.BY_EVENT_AND_STATE[kinds.STREAM_START, stream.status].target
+    state.welcome_digest.add("stream", stream.id, stream.owner, stream.status)
     stream.version += 1
     _touched(state, stream, record)
     state.timers.pop(("start", stream.id, ""), None)
@@ -417,8 +449,10 @@ def _stream_started(state: SpaceState, record: StreamStarted) -> None:
 def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
     stream = state.streams.pop(record.stream_id)
     stream.version += 1
+    digest_stream(state.welcome_digest.remove, stream)
     if stream.alias is not None:
         state.aliases.pop(stream.alias, None)
+    interest_state.stream_ended(state, stream)
     for opened_by in (stream.request_id, stream.open_id):
         _drop_indexed(state.opened_by, opened_by, stream.id)
     for participant in (*stream.auto_grant, *stream.pending):
@@ -481,7 +515,9 @@ def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
 
 def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> None:
     stream = state.streams[record.stream_id]
+    state.welcome_digest.remove("stream", stream.id, stream.owner, stream.status)
     stream.owner = record.new_owner
+    state.welcome_digest.add("stream", stream.id, stream.owner, stream.status)
     _drop_right(state, record.previous_owner, "owns", stream.id)
     _add_right(state, record.new_owner, "owns", stream.id)
     held = stream.writers.get(record.new_owner)
@@ -503,12 +539,20 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
 def _readers_changed(state: SpaceState, record: ReadGranted | ReadRevoked) -> None:
     stream = state.streams[record.stream_id]
     if record.authorized_readers is not None:
-        for reader in stream.readers or ():
+        before, after = dict.fromkeys(stream.readers or ()), dict.fromkeys(record.authorized_readers)
+        digest = state.welcome_digest
+        if stream.readers is None:
+            digest.add("readers", stream.id)
+        for reader in before:
             _drop_right(state, reader, "reads", stream.id)
+            if reader not in after:
+                digest.remove("reader", stream.id, reader)
         stream.readers = tuple(record.authorized_readers)
         stream.readers_seq = record.seq
-        for reader in stream.readers:
+        for reader in after:
             _add_right(state, reader, "reads", stream.id)
+            if reader not in before:
+                digest.add("reader", stream.id, reader)
     _right_changed(state, stream, record)
 
 
@@ -543,6 +587,10 @@ def _right_changed(
 
 
 def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRight) -> None:
+    held = stream.writers.get(writer)
+    if held is not None:
+        state.welcome_digest.remove("writer", stream.id, writer, held.conditions)
+    state.welcome_digest.add("writer", stream.id, writer, right.conditions)
     stream.writers[writer] = right
     _drop_request(state, stream, writer)
     _add_right(state, writer, "writes", stream.id)
@@ -569,7 +617,9 @@ def _set_expiry(state: SpaceState, stream: Stream, writer: str, expires_at: int 
 
 
 def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
-    if stream.writers.pop(writer, None) is not None:
+    held = stream.writers.pop(writer, None)
+    if held is not None:
+        state.welcome_digest.remove("writer", stream.id, writer, held.conditions)
         for what in ("expire", "absent"):
             state.timers.pop((what, stream.id, writer), None)
         _drop_right(state, writer, "writes", stream.id)
@@ -637,4 +687,6 @@ _CHANGES: dict[type[Record | FrameBlock], Callable[[SpaceState, Any], None]] = {
     WriteDenied: _write_denied,
     ReadGranted: _readers_changed,
     ReadRevoked: _readers_changed,
+    Subscribed: _subscribed,
+    Unsubscribed: _subscribed,
 }

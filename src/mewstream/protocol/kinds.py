@@ -47,6 +47,10 @@ STREAM_LIST = "stream/list"
 STREAM_LISTED = "stream/listed"
 STREAM_SYNC = "stream/sync"
 STREAM_SYNCED = "stream/synced"
+STREAM_SUBSCRIBE = "stream/subscribe"
+STREAM_SUBSCRIBED = "stream/subscribed"
+STREAM_UNSUBSCRIBE = "stream/unsubscribe"
+STREAM_UNSUBSCRIBED = "stream/unsubscribed"
 STREAM_REQUEST = "stream/request"
 STREAM_OPEN = "stream/open"
 STREAM_CLOSE = "stream/close"
@@ -85,6 +89,8 @@ RESERVED = frozenset(
     {
         STREAM_LISTED,
         STREAM_SYNCED,
+        STREAM_SUBSCRIBED,
+        STREAM_UNSUBSCRIBED,
         PARTICIPANT_LISTED,
         STREAM_OPEN,
         STREAM_READY,
@@ -108,7 +114,8 @@ ALWAYS_ALLOWED = frozenset({MCP_RESPONSE, CAPABILITY_GRANT_ACK})
 #: What participants are told to do (spec 3.9).
 INSTRUCTIONS = frozenset({PAUSE, RESUME, REQUEST_STATUS, FORGET, COMPACT, CLEAR, RESTART, SHUTDOWN})
 
-#: What a paused participant may still send (spec 3.9.1): answers, acknowledgements, cancellations, status, resume.
+#: What a paused participant may still send (spec 3.9.1): answers, acknowledgements, cancellations, status, resume,
+#: and what it wants to receive.
 WHILE_PAUSED = frozenset(
     {
         MCP_RESPONSE,
@@ -119,6 +126,8 @@ WHILE_PAUSED = frozenset(
         "reasoning/cancel",
         MCP_WITHDRAW,
         STREAM_CLOSE,
+        STREAM_SUBSCRIBE,
+        STREAM_UNSUBSCRIBE,
         STATUS,
         RESUME,
     }

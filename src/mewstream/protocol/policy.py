@@ -30,6 +30,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     participants_per_space: int = 10_000
     streams_per_space: int = 10_000
     streams_per_participant: int = 256
+    subscriptions_per_participant: int = 256
+    """Streams, formats and namespaces that one participant is subscribed to."""
+    namespaces_per_participant: int = 16
+    """Namespaces among them: each is compared with the names of every stream."""
     writers_per_stream: int = 10_000
     readers_per_stream: int = 10_000
     delegation_depth: int = 8

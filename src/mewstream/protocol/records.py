@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from mewstream.protocol.delegation import Delegation
+from mewstream.protocol.interest import Interest
 
 Conditions = dict[str, Any]
 """``{"expires_at": RFC 3339, "max_frames": int, "on_disconnect": str | float}``, each key optional."""
@@ -63,6 +64,10 @@ class Joined(Record, tag="joined"):
     """It continues its session, and so do the sequence numbers of its data."""
     extensions: list[str] | None = None
     """What its client asked for beyond v0.4, sorted. None: it sent no extensions, so it knows v0.4 alone."""
+    welcome_digest: str | None = None
+    """The digest of what it is told (:mod:`.welcome_digest`). None: an older version has written it."""
+    interest: Interest | None = None
+    """What it is interested in from here on. None: its client does not use interest."""
 
 
 class Left(Record, tag="left"):
@@ -347,6 +352,32 @@ class ReadRevoked(Record, tag="read-revoked"):
     authorized_readers: list[str]
     by: str
     reason: str | None = None
+    request_id: str | None = None
+
+
+# -- interest -------------------------------------------------------------------------------------
+
+
+class Subscribed(Record, tag="subscribed"):
+    """A participant is interested in more. ``streams`` are the open streams that match and that it may read, or the
+    first of them, ``total`` how many these are. Only it is told."""
+
+    participant: str
+    interest: Interest
+    streams: list[str]
+    total: int
+    digest: int = 0
+    request_id: str | None = None
+
+
+class Unsubscribed(Record, tag="unsubscribed"):
+    """A participant is interested in less. ``streams`` and ``total`` are those that it does not get any more."""
+
+    participant: str
+    interest: Interest
+    streams: list[str]
+    total: int
+    digest: int = 0
     request_id: str | None = None
 
 

@@ -27,9 +27,11 @@ from mewstream.protocol.records import (
     StreamEnded,
     StreamOpened,
     StreamReused,
+    Subscribed,
     Suspended,
     Uninvited,
     Unpaused,
+    Unsubscribed,
     WriteDenied,
     WriteGranted,
     WriteRevoked,
@@ -113,7 +115,9 @@ def private_to(record: Record) -> str | None:
     match record:
         case Refused(sender=sender):
             return sender
-        case FramesDropped(participant=participant):
+        case FramesDropped(participant=participant) | Subscribed(participant=participant):
+            return participant
+        case Unsubscribed(participant=participant):
             return participant
         case StreamReused(owner=owner):
             return owner
@@ -201,6 +205,14 @@ def _frames_dropped(space: str, record: FramesDropped) -> Message:
         "policy": record.policy,
     }
     return Message(kinds.NOTICE, payload, [record.participant])
+
+
+def _subscribed(space: str, record: Subscribed | Unsubscribed) -> Message:
+    kind = kinds.STREAM_SUBSCRIBED if isinstance(record, Subscribed) else kinds.STREAM_UNSUBSCRIBED
+    payload: dict[str, Any] = {"streams": record.streams}
+    if record.total > len(record.streams):
+        payload["streams_total"] = record.total
+    return Message(kind, payload, [record.participant], record.request_id)
 
 
 def _stream_opened(space: str, record: StreamOpened) -> Message:
@@ -301,6 +313,8 @@ _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     StreamReused: _stream_reused,
     StreamEnded: _stream_ended,
     OwnershipTransferred: _ownership_transferred,
+    Subscribed: _subscribed,
+    Unsubscribed: _subscribed,
     WriteDenied: _write_denied,
     **dict.fromkeys(_RIGHT_EVENTS, _right_changed),
 }

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
-from mewstream.protocol.fold import index_stream
+from mewstream.protocol.fold import digest_stream, index_stream
+from mewstream.protocol.interest import InterestLog, Names
+from mewstream.protocol.interest_state import connected
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
 from mewstream.protocol.records import AnyRecord
@@ -51,6 +53,9 @@ class _Snapshot(msgspec.Struct):
     shut_down: dict[str, None] = {}
     granters: dict[str, str] = {}
     proposals: list[tuple[str, str]] = []
+    interests: dict[str, InterestLog] = {}
+    ended: dict[str, tuple[int, Names]] = {}
+    ended_before: int = 0
     admitted: dict[str, Admission] = {}
     banned: dict[str, int] = {}
 
@@ -58,7 +63,7 @@ class _Snapshot(msgspec.Struct):
 #: What is written in another form, and what follows from the rest.
 _OTHERWISE = {
     *("timers", "answers", "used_ids", "proposals", "paused", "opened_by", "standing"),
-    *("limits", "policies", "delivery", "compiled", "descriptions"),
+    *("limits", "policies", "delivery", "compiled", "descriptions", "audiences", "welcome_digest"),
 }
 _SHARED = {field.name for field in dataclasses.fields(SpaceState)} - _OTHERWISE
 assert set(_Snapshot.__struct_fields__) >= _SHARED, "a snapshot must hold the whole state"
@@ -94,6 +99,10 @@ def load(data: bytes) -> SpaceState:
     for stream in state.streams.values():
         stream.request = stream.request.copy()  # or it would keep the whole snapshot in memory
         index_stream(state, stream)
+        digest_stream(state.welcome_digest.add, stream)
+    for participant in state.participants:
+        state.welcome_digest.add("participant", participant)
+        connected(state, participant)
     state.timers = Timers({(what, name, other): due for what, name, other, due in snapshot.timers})
     state.answers = {
         sender: {id: Answer(each.digest, each.seq, each.ts, list(each.records)) for id, each in answers.items()}

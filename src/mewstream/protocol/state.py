@@ -19,12 +19,22 @@ from mewstream.protocol.descriptions import Descriptions
 from mewstream.protocol.envelope import encode_json
 from mewstream.protocol.errors import ValidationFailed
 from mewstream.protocol.identifiers import stream_names
+from mewstream.protocol.interest import EXTENSION, Audiences, InterestLog, Names
 from mewstream.protocol.policy import Delivery, Limits, Policies
 from mewstream.protocol.proposals import Proposals
-from mewstream.protocol.records import Record, Refused, StreamOpened, StreamPolicy, StreamReused
+from mewstream.protocol.records import (
+    Record,
+    Refused,
+    StreamOpened,
+    StreamPolicy,
+    StreamReused,
+    Subscribed,
+    Unsubscribed,
+)
 from mewstream.protocol.timers import Timers
 from mewstream.protocol.times import rfc3339
 from mewstream.protocol.transitions import Status
+from mewstream.protocol.welcome_digest import WelcomeDigest
 
 #: How many rights of one participant are shown as capabilities. The writer and reader sets of streams show all.
 MAX_PROJECTIONS = 256
@@ -249,7 +259,8 @@ class Answer(msgspec.Struct):
     @property
     def is_private(self) -> bool:
         """The envelope reached nobody: others may use its id."""
-        return any(isinstance(record, Refused | StreamReused) for record in self.records)
+        private = Refused | StreamReused | Subscribed | Unsubscribed
+        return any(isinstance(record, private) for record in self.records)
 
 
 @dataclass(slots=True)
@@ -297,8 +308,18 @@ class SpaceState:
     used_ids: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Envelope id -> who used it, of all that were accepted and are remembered: the same as in ``answers``."""
     proposals: Proposals = field(default_factory=Proposals)
+    interests: dict[str, InterestLog] = field(default_factory=dict)
+    """What those participants have subscribed to, now and before, whose clients have ever used interest."""
+    ended: dict[str, tuple[int, Names]] = field(default_factory=dict)
+    """Streams that have ended, with the seq of their end: by their names it is known who wanted their frames."""
+    ended_before: int = 0
+    """The end of the last stream that is forgotten there."""
+    audiences: Audiences = field(default_factory=Audiences, compare=False, repr=False)
+    """The connected participants that use interest, by stream."""
     compiled: dict[str, Capabilities] = field(default_factory=dict, compare=False, repr=False)
     descriptions: Descriptions = field(default_factory=Descriptions, compare=False, repr=False)
+    welcome_digest: WelcomeDigest = field(default_factory=WelcomeDigest)
+    """Of the participants, the streams and the rights, for the record of the next join."""
 
     # -- capabilities -------------------------------------------------------------------------
 
@@ -359,6 +380,11 @@ class SpaceState:
         present = self.participants.get(participant)
         return present is not None and present.extensions is not None
 
+    def uses_interest(self, participant: str) -> bool:
+        """Whether its client gets frames of nothing but what it has subscribed to."""
+        present = self.participants.get(participant)
+        return present is not None and EXTENSION in (present.extensions or ())
+
     def is_paused(self, participant: str, now: int) -> bool:
         pause = self.paused.get(participant)
         return pause is not None and (pause.until is None or now < pause.until)
@@ -377,15 +403,23 @@ class SpaceState:
         return stream
 
     def recipients(self, stream: Stream) -> list[str]:
-        """The participants that get the frames of a stream now: its readers that are connected."""
-        present = self.participants
-        if stream.readers is None:
-            return [each.id for each in present.values() if each.connected]
-        return [each for each in stream.readers if each in present and present[each].connected]
+        """The participants that get the frames of a stream now: its readers that are connected and interested."""
+        present, choosing = self.participants, self.audiences.choosing
+        listeners = self.audiences.listeners.get(stream.id, {})
+        return [
+            each
+            for each in (present if stream.readers is None else stream.readers)
+            if each in present and present[each].connected and (each not in choosing or each in listeners)
+        ]
 
     def recipient_count(self, stream: Stream) -> int:
-        """``len(recipients(stream))``, at no cost if everyone reads."""
-        return self.connected if stream.readers is None else len(self.recipients(stream))
+        """``len(recipients(stream))``, at no cost if everyone may read."""
+        if stream.readers is not None:
+            return len(self.recipients(stream))
+        audiences = self.audiences
+        if not audiences.choosing:
+            return self.connected
+        return self.connected - len(audiences.choosing) + len(audiences.listeners.get(stream.id, ()))
 
     def describe_stream(self, stream: Stream) -> dict[str, Any]:
         """A stream as ``active_streams`` shows it."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mewstream.client.errors import ConnectionClosed, SubscriptionEnded
 from mewstream.client.events import Event
 from mewstream.client.frame import Frame
 from mewstream.client.subscription import Feed as AsyncFeed
+from mewstream.client.subscription import Subscription as AsyncSubscription
 from mewstream.protocol.close_codes import NORMAL
 from mewstream.sync.event_loop import EventLoop, documented_as
 
@@ -62,6 +63,11 @@ class _Feed(Iterator[T]):
 
 class Subscription(_Feed[Frame]):
     """The frames of one stream, or of all, to iterate over with ``for``."""
+
+
+async def begun(subscribe: Callable[[], AsyncSubscription]) -> AsyncSubscription:
+    """Subscribe, and wait until that has begun."""
+    return await subscribe()
 
 
 class Events(_Feed[Event]):

@@ -15,7 +15,7 @@ from mewstream.protocol.position import Position
 from mewstream.sync.calling import Calling
 from mewstream.sync.control import Control
 from mewstream.sync.event_loop import EventLoop, documented_as
-from mewstream.sync.feeds import Events, Subscription
+from mewstream.sync.feeds import Events, Subscription, begun
 from mewstream.sync.membership import Membership
 from mewstream.sync.offering import Offering
 from mewstream.sync.opening import StreamOpening
@@ -81,7 +81,7 @@ class Space(StreamOpening, Calling, Offering, Control, Membership):
         name = stream._stream if isinstance(stream, Stream) else stream
         return Subscription(
             self._loop,
-            self._loop.call(lambda: self._space.subscribe(name, on_slow=on_slow, max_pending=max_pending)),
+            self._loop.run(begun(lambda: self._space.subscribe(name, on_slow=on_slow, max_pending=max_pending))),
         )
 
     def events(self, *, max_pending: int = client.MAX_PENDING_EVENTS) -> Events:

@@ -11,7 +11,7 @@ from mewstream.client.format import Format
 from mewstream.client.queue import OnSlow
 from mewstream.client.stream import Stream as AsyncStream
 from mewstream.sync.event_loop import EventLoop, documented_as
-from mewstream.sync.feeds import Subscription
+from mewstream.sync.feeds import Subscription, begun
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -129,7 +129,8 @@ class Stream:
 
     def subscribe(self, *, on_slow: OnSlow = "drop-oldest", max_pending: int | None = None) -> Subscription:
         return Subscription(
-            self._loop, self._loop.call(lambda: self._stream.subscribe(on_slow=on_slow, max_pending=max_pending))
+            self._loop,
+            self._loop.run(begun(lambda: self._stream.subscribe(on_slow=on_slow, max_pending=max_pending))),
         )
 
     def grant(

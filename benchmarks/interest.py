@@ -4,10 +4,12 @@ Each of three runs sends the same frames: without readers, to readers that get e
 subscribed to one stream. It shows the bytes to them, and the CPU of the gateway beyond the run without readers.
 
     python benchmarks/interest.py
+    python benchmarks/interest.py --writers 100
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import socket
 import threading
@@ -27,7 +29,7 @@ READERS = 200
 #: Frames of each stream in a burst, and their bytes.
 BURST, SIZE = 100, 500
 #: How many bursts there are: fewer where everything goes to everybody, which takes far longer.
-FEW, MANY = 4, 60
+FEW, MANY = 4, 40
 
 
 class Outcome(NamedTuple):
@@ -59,7 +61,7 @@ class Drain(threading.Thread):
         self.is_over = False
         self._sockets = sockets
         for each in sockets:
-            each.setblocking(False)
+            each.settimeout(None)
 
     def run(self) -> None:
         buffer = bytearray(1 << 20)
@@ -67,39 +69,37 @@ class Drain(threading.Thread):
             before = self.taken
             for each in self._sockets:
                 with contextlib.suppress(BlockingIOError):
-                    self.taken += each.recv_into(buffer)
+                    self.taken += each.recv_into(buffer, 0, socket.MSG_DONTWAIT)
             if self.taken == before:
                 time.sleep(0.002)
 
 
-def measure(readers: int, bursts: int, *, chooses: bool) -> Outcome:
+def measure(readers: int, bursts: int, *, chooses: bool, writers: int = 1) -> Outcome:
     needs = Needs(participants=STREAMS + READERS, unattended=600.0)
     with our_gateway(journal=False).running(needs) as live:
-        writers = [_joined(live, each, []) for each in live.people[:STREAMS]]
-        streams = [each.open_stream() for each in writers]
+        sources = [_joined(live, each, []) for each in live.people[:writers]]
+        streams = [sources[place % writers].open_stream() for place in range(STREAMS)]
         people = live.people[STREAMS : STREAMS + readers]
         theirs = [
             _joined(live, each, [streams[place % STREAMS]] if chooses else None) for place, each in enumerate(people)
         ]
-        for each in (*writers, *theirs):  # what the joins of the others have sent
+        for each in (*sources, *theirs):  # what the joins of the others have sent
             each.send("mcp/response", {"marker": "settled"})
-        drain = Drain([each.socket for each in (*writers, *theirs)])
+        drain = Drain([each.socket for each in (*sources, *theirs)])
         drain.start()
         _until_quiet(drain)
         before, cpu = drain.taken, cpu_seconds(live.pid or 0)
         for _ in range(bursts):
-            for writer, stream in zip(writers, streams, strict=True):
+            for place, stream in enumerate(streams):
                 frame = wire.client_message(wire.TEXT, b"#%b#%b" % (stream.encode(), b"x" * SIZE))
-                writer.socket.setblocking(True)
-                writer.socket.sendall(frame * BURST)
-                writer.socket.setblocking(False)
+                sources[place % writers].socket.sendall(frame * BURST)
             _until_quiet(drain)
         taken, used = drain.taken - before, cpu_seconds(live.pid or 0) - cpu
         deliveries = sum(1 if chooses else STREAMS for _ in theirs) * BURST * bursts
         assert taken >= deliveries * SIZE, "some frames were dropped"
         drain.is_over = True
         drain.join()
-        for each in (*writers, *theirs):
+        for each in (*sources, *theirs):
             each.close()
         frames = STREAMS * BURST * bursts
         return Outcome(taken / frames, used / frames)
@@ -120,10 +120,15 @@ def _until_quiet(drain: Drain) -> None:
 
 def main() -> None:
     need_files(2 * (STREAMS + READERS))
-    nobody = measure(0, MANY, chooses=True)
-    everything = measure(READERS, FEW, chooses=False)
-    one = measure(READERS, MANY, chooses=True)
-    print(f"{STREAMS} streams, bursts of {BURST} frames of {SIZE} bytes, {READERS} readers; for each frame:")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--writers", type=int, default=1, help="connections that write (default: 1, as a game server)")
+    writers = parser.parse_args().writers
+    nobody = measure(0, MANY, chooses=True, writers=writers)
+    everything = measure(READERS, FEW, chooses=False, writers=writers)
+    one = measure(READERS, MANY, chooses=True, writers=writers)
+    print(
+        f"{STREAMS} streams of {writers}, bursts of {BURST} frames of {SIZE} bytes, {READERS} readers; for each frame:"
+    )
     for name, outcome in (("no reader", nobody), ("all frames to each", everything), ("one stream each", one)):
         print(f"{name:>20}: {outcome.bytes:10,.0f} bytes to them, {outcome.cpu * 1e6:8.2f} us of CPU")
     print(f"bytes: 1/{everything.bytes / one.bytes:.0f}")

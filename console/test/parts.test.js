@@ -5,6 +5,7 @@ import { suite, test } from "node:test";
 
 import { load, stream } from "./support.js";
 
+const { chains } = await load("state/chains");
 const { Clock } = await load("state/clock");
 const { Density } = await load("state/density");
 const { Figures } = await load("state/figures");
@@ -116,6 +117,20 @@ suite("permits", () => {
     assert.equal(obstacleToManage({ me: "bob", capabilities: [{ kind: "space/*" }] }, "ann"), undefined);
     assert.match(obstacleToManage({ me: "bob", capabilities: [{ kind: "stream/*" }] }, "ann"), /^only ann, who owns it/);
   });
+});
+
+test("writers are a tree, in which whoever holds a right from another is below it", () => {
+  const delegations = [
+    { participant: "bob", by: "ann", depth: 2 },
+    { participant: "dee", by: "bob", depth: 1 },
+    { participant: "eve", by: "dee", depth: 0 },
+    { participant: "loop", by: "loop", depth: 1 },
+  ];
+  const found = chains(["ann", "eve", "dee", "bob", "cy", "loop"], delegations);
+  assert.deepEqual(
+    found.map(({ id, level }) => `${level} ${id}`),
+    ["0 ann", "0 bob", "1 dee", "2 eve", "0 cy", "0 loop"],
+  );
 });
 
 suite("forms of tools", () => {

@@ -10,7 +10,7 @@ export function load(path) {
 export function stream(id, fields = {}) {
   return {
     ...{ id, owner: "ann", ownerConnected: true, writers: ["ann"], status: "live", formats: [] },
-    ...{ conditions: new Map(), writeRequests: [], metadata: {} },
+    ...{ conditions: new Map(), writeRequests: [], delegations: [], metadata: {} },
     ...fields,
   };
 }

@@ -59,7 +59,7 @@ def on_terminal(shell: Shell, environment: dict[str, str]) -> bytes:
 class TestFrames:
     async def test_json(self, gateway: GatewayProcess, shell: Shell) -> None:
         async with joined(gateway, "server") as (server,):
-            stream = await server.open_stream(name="tailed")
+            stream = await server.open_stream(desired_id="tailed")
             async with tailing(shell, "tailed", "--json") as tail:
                 await server.frame(stream, 'ü "x"\n')
                 await server.frame(stream, b"\x00\xff")

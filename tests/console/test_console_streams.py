@@ -103,3 +103,18 @@ async def test_answering_who_asks_and_asking_oneself(console: ConsolePage, gatew
             await console.button("ask").click()
             assert (await event_of(news, mewstream.WriteRequested)).participant == "you"
         await expect(wish).to_contain_text("you")
+
+
+async def test_the_tree_of_delegations(console: ConsolePage, gateway: GatewayProcess) -> None:
+    async with joined(gateway, "server") as server, joined(gateway, "viewer") as viewer, joined(gateway, "bob"):
+        hero = await server.open_stream(name="delegated")
+        await hero.grant("viewer", delegate=1)
+        await (await viewer.stream(hero.id)).grant("bob")
+        await console.enter("you")
+        await console.open_stream("delegated")
+        writers = console.page.locator(".writers li")
+        await expect(writers).to_have_count(3)
+        await expect(writers.nth(1)).to_contain_text("may pass it on")
+        await expect(writers.nth(2)).to_contain_text("↳bob")
+        await console.button("revoke-viewer").click()
+        await expect(writers).to_have_count(1)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from console_page import ConsolePage
-from participants import joined
+from participants import TIMEOUT, joined
 from playwright.async_api import expect
 
 from support import GatewayProcess
@@ -53,7 +55,9 @@ async def test_its_picture_shows_who_writes(console: ConsolePage, gateway: Gatew
         for place in range(200):
             await stream.send({"x": place})
         await stream.flush()
-        await console.page.wait_for_function(f"({BARS})() > {before} + 50")
+        async with asyncio.timeout(TIMEOUT):
+            while await bars(console) <= before + 50:
+                await console.page.evaluate("new Promise(requestAnimationFrame)")
         await stream.close()
 
 

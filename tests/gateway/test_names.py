@@ -110,7 +110,7 @@ async def test_over_http(gateway: GatewayProcess) -> None:
         assert await gateway.post("ann", {"id": "again", "kind": "stream/request", "payload": REUSE}) == (200, answer)
         status, error = await gateway.post("bob", {"kind": "stream/request", "payload": REUSE})
         assert (status, error["payload"]["owner"]) == (409, "ann")
-        _, listed = await gateway.http("GET", "/streams", "ann")
+        _, listed = await gateway.http("GET", "/streams", "ann", params={"activity": "true"})
         assert listed["streams"][0]["last_active"] == listed["streams"][0]["created"]
 
 

@@ -381,6 +381,7 @@ class FakeMember:
     is_listening = True
     is_reconnect = False
     extensions: list[str] | None = None
+    interest = None
 
     def __init__(self, participant: str, on_push: Callable[[Parcel], None] = lambda parcel: None) -> None:
         self.participant = participant

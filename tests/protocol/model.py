@@ -237,7 +237,8 @@ class Model:
         for writer in (sender, *members):
             self._set_right(id, writer)
         writers = {sender, *members}
-        opened = ("opened", id, sender, live, alias, writers, taken if if_exists is not None else None)
+        # Every client of the model knows extensions, so it is told who has the name that it did not get.
+        opened = ("opened", id, sender, live, alias, writers, taken)
         facts: list[Fact] = [("envelope", sender), *ended, opened]
         return self._written(now, facts + [("granted", id, member, writers, "auto_grant") for member in members])
 

@@ -11,7 +11,7 @@ from harness import EPOCH, EVERYTHING, NOON, SPACE, Space
 
 from mewstream.protocol import commands
 from mewstream.protocol.fold import fold
-from mewstream.protocol.records import AnyRecord, Frame, Record, Refused, StreamReused
+from mewstream.protocol.records import AnyRecord, Frame, Record, Refused, StreamReused, Subscribed, Unsubscribed
 from mewstream.protocol.render import gateway_envelope, needs_extensions, private_to, render, visible_to, with_seq
 from mewstream.protocol.times import rfc3339
 
@@ -61,6 +61,9 @@ def busy() -> Space:
     space.send("alice", "stream/grant-read", {"stream_id": stream, "participant_id": "bob"})
     space.send("carol", "stream/request-write", {"stream_id": stream, "reason": "once more"})
     space.send("alice", "stream/deny-write", {"stream_id": stream, "participant_id": "carol", "reason": "later"})
+    space.do(commands.Join("carol", "ws", extensions=["interest"]))
+    space.send("carol", "stream/subscribe", {"streams": [stream]})
+    space.send("carol", "stream/unsubscribe", {"streams": [stream]})
     space.transfer("alice", stream, "bob")
     space.announce("alice", desired_id="later")
     space.send("alice", "stream/announce", {"desired_id": "later", "if_exists": "reuse"})
@@ -224,7 +227,8 @@ class TestWhoSeesWhat:
         space = busy()
         for record, message in space.messages:
             private = private_to(record)
-            is_private = message["kind"] in ("system/error", "system/notice") or isinstance(record, StreamReused)
+            answers = (StreamReused, Subscribed, Unsubscribed)
+            is_private = message["kind"] in ("system/error", "system/notice") or isinstance(record, answers)
             assert (private is not None) is is_private
             if private is not None:
                 assert message["to"] == [private]

@@ -12,6 +12,7 @@ export type { OnSlow, SubscribeOptions, Subscription } from "./queue.js";
 export type { Invitation, MessageOptions, RequestOptions, Space, To } from "./space.js";
 export type {
   AnnounceOptions,
+  Delegation,
   Format,
   FrameData,
   GrantOptions,

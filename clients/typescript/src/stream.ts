@@ -11,7 +11,7 @@ import { conditionsOf } from "./events.js";
 import type { SubscribeOptions, Subscription } from "./queue.js";
 import type { Session } from "./session.js";
 import type { JsonObject } from "./wire.js";
-import { encode, object, objects, string, strings } from "./wire.js";
+import { encode, integer, object, objects, string, strings } from "./wire.js";
 
 /** What the frames of a stream contain, as its creator declares it. */
 export interface Format {
@@ -72,6 +72,20 @@ export interface GrantOptions {
   readonly maxFrames?: number;
   /** A writer that loses the right at the same moment, so that both are never writers. */
   readonly replaces?: string;
+  /**
+   * Lets the participant grant the right in turn, never more than it has: with a depth of 1 to writers that cannot, with
+   * 2 to delegates of depth 1, and so on. `maxWriters` bounds how many are below it.
+   */
+  readonly delegate?: { readonly depth: number; readonly maxWriters?: number };
+}
+
+/** Somebody who may pass the right to write on, or holds it from somebody who could. */
+export interface Delegation {
+  readonly participant: string;
+  /** Who granted it. */
+  readonly by: string;
+  /** How far it may be passed on; 0 at the end of a chain. */
+  readonly depth: number;
 }
 
 /** Somebody who asks for the right to write. */
@@ -93,7 +107,8 @@ export type FrameData = string | Uint8Array | JsonObject | readonly unknown[] | 
 /** Fields of a description that the gateway sets; all others came with the request. */
 const GATEWAY_FIELDS: ReadonlySet<string> = new Set([
   ...["stream_id", "namespace", "owner", "owner_connected", "authorized_writers", "authorized_readers", "created"],
-  ...["status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities", "write_requests"],
+  ...["status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities"],
+  ...["write_requests", "delegations"],
 ]);
 
 const encoder = new TextEncoder();
@@ -158,6 +173,15 @@ export class Stream {
   get conditions(): ReadonlyMap<string, Conditions> {
     const all = Object.entries(object(this.#described["conditions"]));
     return new Map(all.map(([writer, conditions]) => [writer, conditionsOf(object(conditions)) ?? {}]));
+  }
+
+  /** Who may pass the right to write on, and those who hold it from them. */
+  get delegations(): Delegation[] {
+    return objects(this.#described["delegations"]).map((each) => ({
+      participant: string(each["participant_id"]) ?? "",
+      by: string(each["by"]) ?? "",
+      depth: integer(each["depth"]) ?? 0,
+    }));
   }
 
   /** Those who ask for the right to write, in the order in which they asked. */
@@ -294,11 +318,17 @@ export class Stream {
   // -- rights ---------------------------------------------------------------------------------------
 
   /** Lets another participant write, under conditions if there are any. */
-  async grant(participant: string, { reason, expiresAt, maxFrames, replaces }: GrantOptions = {}): Promise<void> {
+  async grant(participant: string, options: GrantOptions = {}): Promise<void> {
+    const { reason, expiresAt, maxFrames, replaces, delegate } = options;
     const conditions = { expires_at: expiresAt?.toISOString(), max_frames: maxFrames };
     const hasConditions = expiresAt !== undefined || maxFrames !== undefined;
-    const payload = { participant_id: participant, reason, conditions: hasConditions ? conditions : undefined, replaces };
-    await this.#change("stream/grant-write", "stream/write-granted", payload);
+    await this.#change("stream/grant-write", "stream/write-granted", {
+      participant_id: participant,
+      reason,
+      conditions: hasConditions ? conditions : undefined,
+      replaces,
+      delegate: delegate && { depth: delegate.depth, max_writers: delegate.maxWriters },
+    });
   }
 
   /**
@@ -392,6 +422,11 @@ export class Stream {
   /** @internal */
   update(fields: JsonObject): void {
     this.describe({ ...this.#described, ...fields });
+  }
+
+  /** What `change` makes of the chains of delegation. @internal */
+  delegationsBy(change: (known: readonly JsonObject[]) => JsonObject[]): JsonObject[] {
+    return change(objects(this.#described["delegations"]));
   }
 
   /** A participant asks for the right to write; asked again, its place in the list stays. @internal */

@@ -1,3 +1,4 @@
+import { delegationsAfterRight, delegationsAfterTransfer } from "./delegations.js";
 import { refusal } from "./refusals.js";
 import type { Ending, SpaceEvent } from "./events.js";
 import { conditionsOf } from "./events.js";
@@ -286,6 +287,7 @@ export class View {
         ...(readers !== undefined && { authorized_readers: readers }),
         ...((isGrant || kind === "stream/write-revoked") && {
           conditions: stream.conditionsWith(participant, isGrant && given ? object(payload["conditions"]) : undefined),
+          delegations: stream.delegationsBy((known) => delegationsAfterRight(known, participant, payload)),
         }),
       });
       if (isGrant || kind === "stream/write-denied") stream.answered(participant);
@@ -327,6 +329,7 @@ export class View {
         owner: newOwner,
         owner_connected: true,
         conditions: stream.conditionsWith(newOwner),
+        delegations: stream.delegationsBy((known) => delegationsAfterTransfer(known, newOwner)),
         ...(writers !== undefined && { authorized_writers: writers }),
       });
       stream.answered(newOwner);

@@ -337,6 +337,26 @@ suite("rights", () => {
     await stream.close();
   });
 
+  test("are delegated: a chain is told, and falls with its beginning", async () => {
+    const [ann, dee, cy] = await join("ann", "dee", "cy"); // of a manager like bob, nobody would hold it in a chain
+    const stream = await ann.open();
+    const dees = await dee.stream(stream.id);
+    const cys = await cy.stream(stream.id);
+    await stream.grant("dee", { delegate: { depth: 1, maxWriters: 1 } });
+    await until(() => dees.delegations.length === 1);
+    await dees.grant("cy");
+    assert.deepEqual(dees.delegations, [
+      { participant: "dee", by: "ann", depth: 1 },
+      { participant: "cy", by: "dee", depth: 0 },
+    ]);
+    await assert.rejects(dees.grant("ann"), RefusedError);
+    const fallen = event(cy, "writeRevoked", ({ participant }) => participant === "cy");
+    await stream.revoke("dee");
+    assert.equal((await fallen).reason, "delegation_ended");
+    assert.deepEqual([cys.delegations, cys.writers], [[], ["ann"]]);
+    await stream.close();
+  });
+
   test("that one has not are errors of their own class", async () => {
     const [ann, dee] = await join("ann", "dee");
     const stream = await ann.open();

@@ -1,14 +1,17 @@
+/** Screens do not tick evenly: what is due within half a tick is due now, and the next one is that much later. */
+const HALF_TICK = 8;
+
 /** Tells listeners that something has changed, not more often than they can draw, and not while nobody looks. */
 export class Pulse {
   readonly #interval: number;
   readonly #listeners = new Set<() => void>();
   #isDue = false;
-  #last = -Infinity;
+  /** When the next beat is due. */
+  #next = 0;
 
   /** `perSecond`: how often at most. */
   constructor(perSecond: number) {
-    // Screens do not tick evenly: a picture that is due within half a tick is due now.
-    this.#interval = 1000 / perSecond - 8;
+    this.#interval = 1000 / perSecond;
   }
 
   readonly touch = (): void => {
@@ -24,11 +27,11 @@ export class Pulse {
   }
 
   readonly #beat = (now: number): void => {
-    if (now - this.#last < this.#interval) {
+    if (now < this.#next - HALF_TICK) {
       requestAnimationFrame(this.#beat);
       return;
     }
-    this.#last = now;
+    this.#next = Math.max(this.#next, now - HALF_TICK) + this.#interval;
     this.#isDue = false;
     for (const listener of [...this.#listeners]) listener();
   };

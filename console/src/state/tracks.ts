@@ -1,6 +1,6 @@
 /** The streams that this page knows, with who could write when, and who wrote. */
 
-import type { Conditions, Ending, Format, WriteRequest } from "mewstream";
+import type { Conditions, Delegation, Ending, Format, WriteRequest } from "mewstream";
 
 import { Density } from "./density.js";
 import { Spans } from "./spans.js";
@@ -19,6 +19,7 @@ export interface Described {
   readonly contentType?: string;
   readonly formats: readonly Format[];
   readonly conditions: ReadonlyMap<string, Conditions>;
+  readonly delegations: readonly Delegation[];
   readonly writeRequests: readonly WriteRequest[];
   readonly metadata: Readonly<Record<string, unknown>>;
 }

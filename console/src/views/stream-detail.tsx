@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import type { Stream } from "mewstream";
 
 import type { Watch } from "../session/watch.js";
+import { chains } from "../state/chains.js";
 import { obstacleToManage } from "../state/permits.js";
 import type { Track } from "../state/tracks.js";
 import { bytes, count, duration, rate, time } from "./format.js";
@@ -76,8 +77,8 @@ export function StreamDetail({ watch, track }: { watch: Watch; track: Track }) {
       <section aria-labelledby="writers-title">
         <h3 id="writers-title">Who may write</h3>
         <ul class="writers">
-          {described.writers.map((id) => (
-            <Writer key={id} watch={watch} track={track} stream={stream} id={id} obstacle={obstacle} />
+          {chains(described.writers, described.delegations).map(({ id, level }) => (
+            <Writer key={id} watch={watch} track={track} stream={stream} id={id} level={level} obstacle={obstacle} />
           ))}
         </ul>
         {stream && !track.ended && <Wishes watch={watch} stream={stream} obstacle={obstacle} />}
@@ -94,18 +95,23 @@ interface WriterProps {
   readonly track: Track;
   readonly stream: Stream | undefined;
   readonly id: string;
+  /** How far below the owner's own grants it is in a chain of delegation. */
+  readonly level: number;
   readonly obstacle: string | undefined;
 }
 
-function Writer({ watch, track, stream, id, obstacle }: WriterProps) {
+function Writer({ watch, track, stream, id, level, obstacle }: WriterProps) {
   const { described } = track;
   const isOwner = id === described.owner;
   const conditions = described.conditions.get(id);
+  const delegation = described.delegations.find(({ participant }) => participant === id);
   const frames = track.lanes.get(id)?.density?.total ?? 0;
   const person = watch.model.people.get(id);
   return (
-    <li>
+    <li style={{ paddingLeft: `${Math.min(level, 6) * 20}px` }}>
+      {level > 0 && <span class="muted">↳</span>}
       <Who watch={watch} id={id} />
+      {delegation && delegation.depth > 0 && <Badge kind="accent">may pass it on</Badge>}
       {isOwner && <Badge kind="accent">owner</Badge>}
       {person?.presence !== "here" && <Badge kind="warning">{person?.presence ?? "gone"}</Badge>}
       {conditions && <Badge>{conditionText(conditions)}</Badge>}

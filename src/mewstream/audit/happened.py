@@ -188,8 +188,9 @@ def spent(event: Event) -> list[Expected]:
 
 
 def used(frames: CountFrames | None, stream: Stream, writer: str, before: int | None) -> int | None:
-    """How many frames were written under a right that frames use up. None if nobody counts them."""
-    if frames is None:
+    """How many frames were written under a right that frames use up. None if nobody counts them, or
+    if those below it use it up too."""
+    if frames is None or stream.delegated:
         return None
     right = stream.writers[writer]
     right.used += frames(stream.id, writer, right.counted, before)

@@ -27,17 +27,17 @@ async def participants(identity: Identity) -> list[dict[str, Any]]:
     return await _all_pages(identity, "participants")
 
 
-async def streams(identity: Identity) -> list[dict[str, Any]]:
-    """Return the open streams, described as in a welcome."""
-    return await _all_pages(identity, "streams")
+async def streams(identity: Identity, *, activity: bool = False) -> list[dict[str, Any]]:
+    """Return the open streams, described as in a welcome; with ``activity`` also when each was last active."""
+    return await _all_pages(identity, "streams", activity="true" if activity else None)
 
 
-async def _all_pages(identity: Identity, name: str) -> list[dict[str, Any]]:
+async def _all_pages(identity: Identity, name: str, *, activity: str | None = None) -> list[dict[str, Any]]:
     """Fetch page by page: an answer with ``next`` is followed by a request with ``after`` set to that value."""
     found: list[dict[str, Any]] = []
     after: str | None = None
     while True:
-        answer = await _request(identity, "GET", f"/{name}", after=after)
+        answer = await _request(identity, "GET", f"/{name}", after=after, activity=activity)
         found += answer.get(name) or ()
         after = answer.get("next")
         if after is None:
@@ -71,9 +71,12 @@ async def _request(
     body: dict[str, Any] | None = None,
     with_token: bool = True,
     after: str | None = None,
+    activity: str | None = None,
 ) -> dict[str, Any]:
     url = identity.http_url + path
-    if query := {name: value for name, value in (("space", identity.space), ("after", after)) if value}:
+    if query := {
+        name: value for name, value in (("space", identity.space), ("after", after), ("activity", activity)) if value
+    }:
         url += f"?{urlencode(query)}"
     headers = {"Authorization": f"Bearer {identity.token}"} if with_token else {}
     try:

@@ -240,7 +240,7 @@ def close(
         return
     from mewstream.cli import http_api
 
-    found = run(http_api.streams(identity))
+    found = run(http_api.streams(identity, activity=idle is not None))
     now = time.time_ns() // 1000
     refused = False
     for each in found:

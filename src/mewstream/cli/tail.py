@@ -136,12 +136,12 @@ async def _tail(identity: Identity, stream: str | None, printer: Printer, second
         try:
             async with asyncio.timeout(seconds) as limit:
                 if stream is None:
-                    feeds = space.subscribe(), space.events()
+                    feeds = await space.subscribe(), space.events()
                     complain(f"listening to the space as {printable(space.participant)}")
                     await _everything(*feeds, printer)
                 else:
                     known = "listening to" if stream in space.streams else "waiting for"
-                    frames = space.subscribe(stream)
+                    frames = await space.subscribe(stream)
                     complain(f"{known} {printable(stream)} as {printable(space.participant)}")
                     await _frames(frames, printer)
         except (TimeoutError, MewError) as end:

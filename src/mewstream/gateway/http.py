@@ -40,6 +40,7 @@ from mewstream.protocol.records import (
     WriteRevoked,
 )
 from mewstream.protocol.render import render
+from mewstream.protocol.state import Stream
 from mewstream.protocol.times import parse_rfc3339, rfc3339
 from mewstream.protocol.utf8 import is_utf8
 
@@ -127,6 +128,11 @@ class HttpApi:
         """The streams as a welcome describes them, for clients that have not joined."""
         space, participant = self._authenticate(request)
         state = space.state
+        with_activity = request.query.get("activity") == "true"
+
+        def describe(stream: Stream) -> bytes:
+            activity = {"last_active": rfc3339(stream.last_ts)} if with_activity else {}
+            return encode_json({**state.describe_stream(stream), **activity})
 
         def page() -> Response:
             limit = entry_limit(request.query.get("limit"))
@@ -135,7 +141,7 @@ class HttpApi:
                 request.query.get("after"),
                 limit,
                 HTTP_PAGE_BYTES,
-                lambda stream: encode_json({**state.describe_stream(stream), "last_active": rfc3339(stream.last_ts)}),
+                describe,
             )
             head = encode_json({"epoch": state.epoch, "seq": state.seq})[:-1] + b","
             return _listing(head, "streams", *found)

@@ -107,10 +107,10 @@ def check_delegated_grant(
             )
 
 
-def check_parent(stream: Stream, participant: str, writers: list[str], parent: str | None) -> None:
+def check_parent(stream: Stream, participant: str, parent: str | None) -> None:
     """Only who has granted a right grants it again: its conditions are not another's to replace."""
-    if participant in writers and stream.writers[participant].parent != parent:
-        other = stream.writers[participant].parent
+    other = stream.writers[participant].parent
+    if other != parent:
         raise InvalidOperation(
             f"{participant!r} holds the right from {other or 'the owner or a manager'}: it has to be revoked first",
             stream_id=stream.id,

@@ -491,11 +491,14 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
         parent=record.parent,
         delegate=record.delegate,
     )
-    # What a right that is granted again with less depth does not cover any more ends at this very record.
-    for each in delegation.below(stream, record.participant, beyond=record.delegate.depth if record.delegate else 0):
-        _drop_writer(state, stream, each)
+    if held is not None and held.delegate is not None:
+        # What a right that is granted again with less depth does not cover any more ends at this very record.
+        depth = record.delegate.depth if record.delegate is not None else 0
+        for each in delegation.below(stream, record.participant, beyond=depth):
+            _drop_writer(state, stream, each)
     _set_writer(state, stream, record.participant, right)
-    delegation.narrow(stream, record.participant)
+    if record.delegate is not None:
+        delegation.narrow(stream, record.participant)
     if record.conditions is not None and record.participant in stream.auto_grant:
         # What was granted under conditions must not come back without them.
         _end_standing(state, stream, record.participant)
@@ -592,7 +595,8 @@ def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRigh
         state.welcome_digest.remove("writer", stream.id, writer, held.conditions)
     state.welcome_digest.add("writer", stream.id, writer, right.conditions)
     stream.writers[writer] = right
-    _drop_request(state, stream, writer)
+    if stream.write_requests:
+        _drop_request(state, stream, writer)
     _add_right(state, writer, "writes", stream.id)
     state.timers.pop(("absent", stream.id, writer), None)
     if isinstance(right.on_disconnect, int | float) and not state.is_connected(writer):

@@ -45,10 +45,10 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if (kept := on_disconnect(state, sender, payload)) is not None:
         conditions = {**(conditions or {}), "on_disconnect": kept}
     may_wait = when_absent(state, sender, payload)
-    delegation = asked_delegation(state, sender, payload.get("delegate"))
-    replaced = _replaced(state, sender, payload)
+    delegation = asked_delegation(state, sender, payload["delegate"]) if "delegate" in payload else None
+    replaced = _replaced(state, sender, payload) if "replaces" in payload else None
     stream = permitted_stream(ledger, sender, envelope)
-    parent = acting_delegate(ledger, stream, sender, envelope)
+    parent = None if sender == stream.owner else acting_delegate(ledger, stream, sender, envelope)
     if replaced is not None:
         _check_replaceable(state, stream, sender, replaced, participant, payload)
         if parent is not None:
@@ -58,8 +58,9 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if expires_at is not None and expires_at <= ledger.now:
         raise InvalidOperation("conditions.expires_at has passed already", stream_id=stream.id)
     replaced_below = below(stream, replaced) if replaced is not None else []
-    writers = _without(stream, [*replaced_below, replaced] if replaced is not None else [])
-    check_parent(stream, participant, writers, parent)
+    writers = stream.authorized_writers() if replaced is None else _without(stream, [*replaced_below, replaced])
+    if participant in writers:
+        check_parent(stream, participant, parent)
     if parent is not None:
         check_delegated_grant(
             *(ledger, stream, parent, participant, writers),
@@ -104,7 +105,8 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
         parent=parent,
         delegate=delegation,
     )
-    end_below(ledger, stream, ended, granted)
+    if ended:
+        end_below(ledger, stream, ended, granted)
 
 
 def _replaced(state: SpaceState, sender: str, payload: dict[str, Any]) -> str | None:

@@ -21,6 +21,8 @@ from forked import ForkedCommand
 
 Message = dict[str, Any]
 TIMEOUT = 10.0
+#: For tests in which somebody whose connection breaks has left at once.
+AT_ONCE = {"policies": {"reconnect_grace": 0}}
 _connections = itertools.count(1)
 
 

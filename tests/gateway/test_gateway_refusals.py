@@ -88,7 +88,7 @@ class TestWhileTheJournalFails:
         monkeypatch.setattr(clock_module.time, "time_ns", lambda: real() + 3600 * 10**9)
         space.follow_clock()
         assert space.state.seq == before, "nothing happens because of the clock alone"
-        space.leave(ann)
+        space.leave(ann, is_final=True)
         jumped, left = recent(space, before)
         assert isinstance(jumped, ClockJumped) and isinstance(left, Left)
         assert left.ts - jumped.ts < 60 * SECOND

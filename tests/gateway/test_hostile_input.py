@@ -36,7 +36,7 @@ from raw_socket import (
     ws_frame,
 )
 
-from support import Client, GatewayProcess, running_gateway, space_config, token_of
+from support import AT_ONCE, Client, GatewayProcess, running_gateway, space_config, token_of
 
 SMALL = 5_000
 """The message limit of the space ``small``; that of ``demo`` is the default."""
@@ -53,6 +53,7 @@ def gateway() -> Iterator[GatewayProcess]:
             "picky": [{"kind": "x/y", "payload": {"a": "good", "**": {}}}, {"kind": "x/y", "payload": {"a": "good"}}]
         },
         gateway={"drain_seconds": 0},
+        mewstream=AT_ONCE,
     )
     small = space_config("mallory", space="small", mewstream={"limits": {"message_bytes": SMALL}})
     # A traceback is looked for after each test, where it can be blamed on somebody.

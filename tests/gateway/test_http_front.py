@@ -32,7 +32,7 @@ from raw_socket import (
     ws_frame,
 )
 
-from support import TIMEOUT, GatewayProcess, joined, running_gateway, space_config, token_of
+from support import AT_ONCE, TIMEOUT, GatewayProcess, joined, running_gateway, space_config, token_of
 
 MESSAGE_BYTES = 200_000
 ODD_NAMES = ("a{b}", "{id}", "mit Leerzeichen", "naïve-❄", "100%", "a+b", "a?b&c=d", "semi;colon")
@@ -51,7 +51,7 @@ def gateway() -> Iterator[GatewayProcess]:
         "alice",
         "bob",
         gateway={"drain_seconds": 0},
-        mewstream={"limits": {"message_bytes": MESSAGE_BYTES, "envelopes_per_second": 0.0}},
+        mewstream={"limits": {"message_bytes": MESSAGE_BYTES, "envelopes_per_second": 0.0}, **AT_ONCE},
     )
     for name in ODD_NAMES:
         everything = [{"kind": "*"}]

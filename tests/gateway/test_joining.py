@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from mewstream.protocol.close_codes import CloseReason
-from support import TIMEOUT, Client, GatewayProcess, Message, running_gateway, space_config, token_of
+from support import AT_ONCE, TIMEOUT, Client, GatewayProcess, Message, running_gateway, space_config, token_of
 
 EVERYTHING = [{"kind": "*"}]
 BOB_ONLY = [{"kind": "chat"}]
@@ -28,7 +28,12 @@ ORIGIN_REFUSED = 4505
 def gateway() -> Iterator[GatewayProcess]:
     """One space, so that its name may be left out."""
     config = space_config(
-        "alice", "bob", "carol", capabilities={"bob": BOB_ONLY}, gateway={"allowed_origins": [ORIGIN]}
+        "alice",
+        "bob",
+        "carol",
+        capabilities={"bob": BOB_ONLY},
+        gateway={"allowed_origins": [ORIGIN]},
+        mewstream=AT_ONCE,
     )
     with running_gateway(config) as gateway:
         yield gateway

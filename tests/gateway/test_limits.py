@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support import Client, GatewayProcess, Message, running_gateway, space_config
+from support import AT_ONCE, Client, GatewayProcess, Message, running_gateway, space_config
 
 PEOPLE = ("alice", "bob", "carol")
 CHAT = [{"kind": "chat"}]
@@ -72,7 +72,7 @@ SIZES = {"stream_metadata_bytes", "schema_bytes", "id_bytes"}
 
 
 def limited(space: str, *participants: str, **limits: float) -> dict[str, Any]:
-    return space_config(*(participants or PEOPLE), space=space, mewstream={"limits": limits})
+    return space_config(*(participants or PEOPLE), space=space, mewstream={"limits": limits, **AT_ONCE})
 
 
 @pytest.fixture(scope="module")

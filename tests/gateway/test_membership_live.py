@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from support import TIMEOUT, Client, GatewayProcess, Message, active_stream, running_gateway, space_config
+from support import AT_ONCE, TIMEOUT, Client, GatewayProcess, Message, active_stream, running_gateway, space_config
 
 CHAT = [{"kind": "chat"}]
 KICKED = 4501
@@ -27,7 +27,7 @@ def gateway() -> Iterator[GatewayProcess]:
         "carol": CHAT,
         "dave": [{"kind": "capability/*"}, {"kind": "space/invite"}, {"kind": "chat"}, {"kind": "mcp/*"}],
     }
-    config = space_config("alice", "bob", "carol", "dave", capabilities=capabilities)
+    config = space_config("alice", "bob", "carol", "dave", capabilities=capabilities, mewstream=AT_ONCE)
     with running_gateway(config) as gateway:
         yield gateway
 

@@ -209,6 +209,7 @@ def every_record() -> list[Record]:
                 "expires_at": START,
                 "max_frames": 3,
                 "request_id": "q",
+                "pending": True,
             },
         ),
         (

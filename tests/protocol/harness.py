@@ -95,7 +95,7 @@ class Space:
         self.config = {
             "participants": {id: {"capabilities": _patterns(given)} for id, given in known.items()},
             "limits": limits or {},
-            "policies": policies or {},
+            "policies": {"reconnect_grace": 0, **(policies or {})},
             **config,
         }
         self.do(commands.Start(EPOCH, self.config))

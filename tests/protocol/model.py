@@ -133,11 +133,11 @@ class Model:
             self.people[sender]["wishes"] -= wishes
         return self._written(now, [(what, sender)])
 
-    def disconnect(self, now: int, who: str, session: int) -> list[Fact]:
+    def disconnect(self, now: int, who: str, session: int, *, closed: bool = False) -> list[Fact]:
         """Of a session that is over, or that lost its connection before, this says nothing new."""
         if not self.connected(who) or self.people[who]["session"] != session:
             return []
-        if self.reconnect_grace > 0:
+        if self.reconnect_grace > 0 and not closed:
             return self._suspend(now, who, self.reconnect_grace)
         return self._leave(now, who, "disconnected")
 

@@ -77,7 +77,7 @@ wishes = st.sets(
 
 def config(**policies: Any) -> dict[str, Any]:
     participants = {id: {"capabilities": [{"kind": kind} for kind in CAPABILITIES[id]]} for id in PEOPLE}
-    return {"participants": participants, "policies": policies}
+    return {"participants": participants, "policies": {"reconnect_grace": 0.0, **policies}}
 
 
 def wished(wishes: set[str]) -> dict[str, list[str]]:
@@ -366,19 +366,20 @@ class SpaceMachine(RuleBasedStateMachine):
             expected = self.model.unsubscribe(self.now, sender, wishes)
             self.send(sender, kinds.STREAM_UNSUBSCRIBE, wished(wishes), expected)
 
-    @rule(which=st.integers(0, 9))
-    def disconnect(self, which: int) -> None:
+    @rule(which=st.integers(0, 9), closed=st.booleans())
+    def disconnect(self, which: int, closed: bool) -> None:
         """Of this session or an old one, of somebody here or gone."""
         who, session = self.sessions[-1 - which % len(self.sessions)]
-        self._disconnect(who, session)
+        self._disconnect(who, session, closed)
 
     @rule(who=person)
     def lose(self, who: str) -> None:
         if self.model.present(who):
             self._disconnect(who, self.model.people[who]["session"])
 
-    def _disconnect(self, who: str, session: int) -> None:
-        self.play(commands.Disconnect(who, session), self.model.disconnect(self.now, who, session))
+    def _disconnect(self, who: str, session: int, closed: bool = False) -> None:
+        expected = self.model.disconnect(self.now, who, session, closed=closed)
+        self.play(commands.Disconnect(who, session, is_final=closed), expected)
 
     @rule(which=which)
     def lose_owner(self, which: int) -> None:

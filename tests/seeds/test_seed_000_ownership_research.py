@@ -878,7 +878,7 @@ async def test_question_1_auto_revoke_waits_for_the_reconnect_grace(stages: Call
     stream = await owner.open_stream()
     await stage.ask(owner, GRANT, stream_id=stream, participant_id="writer")
     stage.clients.remove(writer)
-    await writer.close()
+    writer.connection.transport.abort()
     # Who is suspended counts as present (decision 4).
     await stage.ask(owner, GRANT, stream_id=stream, participant_id="writer")
     writer = await stage.join("writer")

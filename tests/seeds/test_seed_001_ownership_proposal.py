@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support import Client, GatewayProcess, active_stream, running_gateway, space_config
+from support import AT_ONCE, Client, GatewayProcess, active_stream, running_gateway, space_config
 
 if TYPE_CHECKING:
     from conftest import Stage
@@ -38,7 +38,8 @@ POSITION_STREAM = {
 @pytest.fixture(scope="module")
 def gateway(space_count: int) -> Iterator[GatewayProcess]:
     spaces = [
-        space_config(*CAPABILITIES, space=f"space-{number}", capabilities=CAPABILITIES) for number in range(space_count)
+        space_config(*CAPABILITIES, space=f"space-{number}", capabilities=CAPABILITIES, mewstream=AT_ONCE)
+        for number in range(space_count)
     ]
     with running_gateway({"spaces": spaces}) as process:
         yield process

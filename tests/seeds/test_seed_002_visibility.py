@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from support import Client, GatewayProcess, Message, active_stream, running_gateway, space_config, token_of
+from support import AT_ONCE, Client, GatewayProcess, Message, active_stream, running_gateway, space_config, token_of
 
 PEOPLE = ("alice", "bob", "carol", "dave", "player-1", "agent-1")
 RACES = 4
@@ -63,8 +63,11 @@ def spaces(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="module")
 def gateway(spaces: int) -> Iterator[GatewayProcess]:
-    rooms = [space_config(*PEOPLE, space=f"room-{number}") for number in range(spaces)]
-    races = [space_config("early", "alice", "bob", *RACERS, space=f"race-{number}") for number in range(RACES)]
+    rooms = [space_config(*PEOPLE, space=f"room-{number}", mewstream=AT_ONCE) for number in range(spaces)]
+    races = [
+        space_config("early", "alice", "bob", *RACERS, space=f"race-{number}", mewstream=AT_ONCE)
+        for number in range(RACES)
+    ]
     with running_gateway({"spaces": [*rooms, *races]}) as gateway:
         yield gateway
 

@@ -102,7 +102,11 @@ def gateway(spaces: int) -> Iterator[GatewayProcess]:
     people = space_config(*PEOPLE, *CAPABILITIES, capabilities=CAPABILITIES)["participants"]
 
     def space(name: str, **policies: Any) -> dict[str, Any]:
-        return {"space": {"id": name}, "participants": people, "mewstream": {"policies": policies}}
+        return {
+            "space": {"id": name},
+            "participants": people,
+            "mewstream": {"policies": {"reconnect_grace": 0, **policies}},
+        }
 
     rooms = [space(f"room-{number}") for number in range(spaces)]
     impatient = [space(f"impatient-{number}", start_timeout=0.2) for number in range(TIMEOUT_TESTS)]

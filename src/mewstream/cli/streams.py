@@ -68,6 +68,10 @@ def _names(ids: Any, *, none: str = "") -> str:
     return ", ".join(map(str, ids)) if isinstance(ids, list) else none
 
 
+def _on_disconnect(context: click.Context, parameter: click.Parameter, value: str | None) -> str | float | None:
+    return value if value in ("revoke", "keep") else time_span()(context, parameter, value)
+
+
 @click.command()
 @stream_argument
 @participant_argument
@@ -77,6 +81,13 @@ def _names(ids: Any, *, none: str = "") -> str:
 @click.option(
     "--replaces", metavar="WRITER", help="Who loses the right at the same moment, so that nobody writes beside."
 )
+@click.option(
+    "--on-disconnect",
+    metavar="WHAT",
+    callback=_on_disconnect,
+    help="What becomes of the right when the connection is lost: revoke, keep, or a time such as 30s.",
+)
+@click.option("--when-absent", is_flag=True, help="If PARTICIPANT is not connected, grant it when it joins.")
 @click.option("--delegate", metavar="DEPTH", type=click.IntRange(1), help="The right may be passed on, so often.")
 @click.option("--max-writers", type=click.IntRange(1), help="With --delegate: the number of writers below, in all.")
 @click.option("--read", is_flag=True, help="Grant the right to read instead, for a stream with a set of readers.")
@@ -91,18 +102,21 @@ def grant(
     expires_in: float | None,
     max_frames: int | None,
     replaces: str | None,
+    on_disconnect: str | float | None,
+    when_absent: bool,
     delegate: int | None,
     max_writers: int | None,
     read: bool,
     as_json: bool,
 ) -> None:
-    """Let PARTICIPANT, who must be connected, write to STREAM (an id or an alias).
+    """Let PARTICIPANT write to STREAM (an id or an alias). It must be connected, unless --when-absent is given.
 
     \b
     Examples:
       mewstream grant --as server stream-1 player1 --reason 'took the wheel'
       mewstream grant --as server movement player1 --expires-in 5m --max-frames 1000
       mewstream grant --as server movement ai --replaces player1
+      mewstream grant --as server movement player2 --when-absent --on-disconnect 1m
       mewstream grant --as server movement captain --delegate 1 --max-writers 4
       mewstream grant --as server stream-1 viewer --read
     """
@@ -111,8 +125,8 @@ def grant(
         conditions["expires_at"] = rfc3339(time.time_ns() // 1000 + int(expires_in * SECOND))
     if max_frames is not None:
         conditions["max_frames"] = max_frames
-    if read and (conditions or replaces or delegate):
-        given = "--expires-in, --max-frames, --replaces and --delegate"
+    if read and (conditions or replaces or delegate or on_disconnect is not None or when_absent):
+        given = "--expires-in, --max-frames, --replaces, --delegate, --on-disconnect and --when-absent"
         raise click.UsageError(f"{given} are for the right to write, not for --read")
     if max_writers is not None and delegate is None:
         raise click.UsageError("--max-writers bounds what a delegate grants: give --delegate too")
@@ -126,6 +140,8 @@ def grant(
         reason=reason,
         conditions=conditions or None,
         replaces=replaces,
+        on_disconnect=on_disconnect,
+        when_absent=when_absent or None,
         delegate=None if delegate is None else {"depth": delegate, "max_writers": max_writers},
     )
 
@@ -258,7 +274,7 @@ def _change(identity: Identity, kind: str, as_json: bool, **fields: Any) -> dict
         print_json(answer)
         return answer
     status = "closed" if kind == kinds.STREAM_CLOSE else answer.get("status")
-    said = f"{answer.get('stream_id', fields['stream_id'])}: {status}"
+    said = f"{answer.get('stream_id', fields['stream_id'])}: {'pending' if answer.get('pending') else status}"
     if "new_owner" in answer:
         said += f", owner: {answer['new_owner']}"
     for rights in ("writers", "readers"):

@@ -53,6 +53,20 @@ class Left(Event, frozen=True):
     participant: str
 
 
+class Suspended(Event, frozen=True):
+    """A participant has lost its connection. It keeps its place and its rights ``until`` a time, in the form of RFC
+    3339, by which it may come back."""
+
+    participant: str
+    until: str | None
+
+
+class Returned(Event, frozen=True):
+    """A participant that was suspended is connected again."""
+
+    participant: str
+
+
 class Invited(Event, frozen=True):
     """A new participant was invited and may join from now on."""
 
@@ -110,6 +124,8 @@ class WriteGranted(_RightChanged, frozen=True):
 
     conditions: dict[str, Any] | None = None
     delegate: dict[str, Any] | None = None
+    pending: bool = False
+    """It is granted when the participant joins."""
 
 
 class WriteRevoked(_RightChanged, frozen=True):

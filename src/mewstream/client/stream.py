@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -39,7 +39,7 @@ _GATEWAY_FIELDS = frozenset(
     {
         *("stream_id", "namespace", "owner", "owner_connected", "authorized_writers", "authorized_readers"),
         *("created", "status", "encoding", "last_seq", "alias", "formats", "conditions", "capabilities"),
-        *("reused", "alias_taken_by", "delegations", "write_requests"),
+        *("reused", "alias_taken_by", "pending_writers", "delegations", "write_requests"),
     }
 )
 READY, LIVE = "ready", "live"
@@ -147,6 +147,11 @@ class Stream(AbstractAsyncContextManager["Stream"]):
     def formats(self) -> list[Format]:
         """The formats that its frames may have; empty if it declares none."""
         return [format_of(each) for each in untrusted.objects(self._described.get("formats"))]
+
+    @property
+    def pending_writers(self) -> list[str]:
+        """The participants who may write as soon as they join."""
+        return untrusted.texts(self._described.get("pending_writers"))
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -372,6 +377,8 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         replaces: str | None = None,
         delegate: int | None = None,
         max_writers: int | None = None,
+        on_disconnect: Literal["revoke", "keep"] | float | None = None,
+        when_absent: bool = False,
     ) -> None:
         """Let another participant write: until it is revoked, until the time ``expires_at``, or for ``max_frames``
         frames. ``replaces`` is a writer that loses the right at the same moment, so that both are never writers.
@@ -379,6 +386,10 @@ class Stream(AbstractAsyncContextManager["Stream"]):
         ``delegate`` lets the participant grant the right in turn, never more than it has: 1 to writers that cannot,
         2 to writers that can give it to such, and so on. ``max_writers`` is how many there may be in all. What it has
         granted ends with its own right.
+
+        ``on_disconnect`` says what becomes of the right when the connection of that participant is lost: it is revoked
+        at once, is kept, or ends after that many seconds. With ``when_absent``, a participant that is not here is
+        granted the right when it joins.
 
         Raises :class:`ParticipantNotFound`, :class:`InvalidOperation` if the one to be replaced is no writer or owns
         the stream, or if a delegate grants more than it has, :class:`LimitExceeded` for more than ``max_writers``, and
@@ -392,6 +403,8 @@ class Stream(AbstractAsyncContextManager["Stream"]):
             conditions=conditions or None,
             replaces=replaces,
             delegate=delegation or None,
+            on_disconnect=on_disconnect,
+            when_absent=when_absent or None,
         )
 
     async def hand_over(self, to: str, *, reason: str | None = None) -> None:

@@ -212,6 +212,15 @@ class View:
                     for stream in self.streams.values():
                         stream._answered(id)
                 return events.Left(id, message=message)
+            case "suspended":
+                if not is_replay:
+                    self._set_owner_connected(id, False)
+                return events.Suspended(id, untrusted.text(message.payload.get("until")), message=message)
+            case "resumed":
+                if not is_replay and id != self.me:
+                    self.participants._by_id[id] = Participant(id, capabilities)
+                    self._set_owner_connected(id, True)
+                return events.Returned(id, message=message)
             case "invited":
                 return events.Invited(id, untrusted.text(message.payload.get("by")) or "", message=message)
         return events.Received(message.kind, message.sender, message=message)
@@ -270,15 +279,18 @@ class View:
         payload = message.payload
         id, participant = message.stream_id, untrusted.text(payload.get("participant_id")) or ""
         given = untrusted.as_object(payload.get("conditions")) or None
+        is_pending = payload.get("pending") is True
         stream = self.streams.get(id)
         if stream is not None and not is_replay:
             changes: dict[str, Any] = {key: payload[key] for key in _RIGHTS if key in payload}
             if message.kind in (kinds.WRITE_GRANTED, kinds.WRITE_REVOKED):
                 conditions = stream.conditions
                 conditions.pop(participant, None)
-                if given is not None and message.kind == kinds.WRITE_GRANTED:
+                if given is not None and message.kind == kinds.WRITE_GRANTED and not is_pending:
                     conditions[participant] = given
                 changes["conditions"] = conditions
+                waiting = [each for each in stream.pending_writers if each != participant]
+                changes["pending_writers"] = [*waiting, participant] if is_pending else waiting
                 changes["delegations"] = delegations.changed(stream.delegations, participant, payload)
             stream._update(**changes)
             if message.kind in (kinds.WRITE_GRANTED, kinds.WRITE_DENIED):
@@ -286,7 +298,7 @@ class View:
         by, reason = untrusted.text(payload.get("by")), untrusted.text(payload.get("reason"))
         if message.kind == kinds.WRITE_GRANTED:
             delegate = untrusted.as_object(payload.get("delegate")) or None
-            return events.WriteGranted(id, participant, by, reason, given, delegate, message=message)
+            return events.WriteGranted(id, participant, by, reason, given, delegate, is_pending, message=message)
         kind = {
             kinds.WRITE_REVOKED: events.WriteRevoked,
             kinds.WRITE_DENIED: events.WriteDenied,

@@ -13,7 +13,7 @@ from mewstream.gateway.welcomes import Welcomes
 from mewstream.protocol import frames, kinds
 from mewstream.protocol.identifiers import gateway_message_id
 from mewstream.protocol.records import EnvelopeAccepted, Frame, FrameBlock, Record
-from mewstream.protocol.render import excluded_from, gateway_envelope, private_to, render, with_seq
+from mewstream.protocol.render import excluded_from, gateway_envelope, needs_extensions, private_to, render, with_seq
 from mewstream.protocol.state import SpaceState
 
 
@@ -102,12 +102,17 @@ class Broadcast:
                 self.send(member, body, record.seq)
             return
         excluded = self._members.get(excluded_from(record))
-        audience = self._members.everyone if excluded is None else self._members.everyone_but(excluded)
+        if needs_extensions(record):
+            audience = self._members.knowing_extensions()
+        elif excluded is None:
+            audience = self._members.everyone
+        else:
+            audience = self._members.everyone_but(excluded)
         if audience.size:
             self._add(audience, body, record.seq)
         if self._logs.enabled:
             for member in self._members:
-                if member is not excluded:
+                if member is not excluded and (member.extensions is not None or not needs_extensions(record)):
                     self._logs.delivered(member.participant, member.transport_name, body, record, record.ts)
 
     # -- one member -------------------------------------------------------------------------------

@@ -268,7 +268,8 @@ def _outcome(space: Space, records: list[Record]) -> dict[str, Any]:
             status, shown = _OUTCOMES[type(record)]
             fields = msgspec.structs.asdict(record)
             outcome = {"id": fields["request_id"], "status": status, "stream_id": fields["stream_id"]}
-            return outcome | {name: fields[name] for name in shown}
+            outcome |= {name: fields[name] for name in shown}
+            return outcome | ({"pending": True} if isinstance(record, WriteGranted) and record.pending else {})
     return outcome
 
 

@@ -103,6 +103,10 @@ class Membership:
     def everyone_but(self, member: Member) -> Audience:
         return self._listening(but=member)
 
+    def knowing_extensions(self) -> Audience:
+        """Those whose clients know more than v0.4."""
+        return Audience(each for each in self._members.values() if each.is_listening and each.extensions is not None)
+
     def readers_of(self, stream: Stream) -> Audience:
         """The connections that get the frames of a stream: of its readers those that are interested."""
         audiences = self._state.audiences

@@ -34,7 +34,7 @@ from mewstream.protocol.interest import InterestForgotten
 from mewstream.protocol.interest_state import PastInterest, remembered_since
 from mewstream.protocol.position import Position
 from mewstream.protocol.records import EnvelopeAccepted, Frame, Record
-from mewstream.protocol.render import render, visible_to, with_seq
+from mewstream.protocol.render import needs_extensions, render, visible_to, with_seq
 from mewstream.protocol.state import SpaceState
 
 log = logging.getLogger("mewstream.gateway")
@@ -77,10 +77,11 @@ class Viewer:
     """Filters records for one participant. Consecutive frames mostly have the same reader set, which may be large, so
     it is searched once for all of them."""
 
-    def __init__(self, participant: str, interest: PastInterest) -> None:
+    def __init__(self, participant: str, interest: PastInterest, *, knows_extensions: bool = True) -> None:
         """``interest`` is what held before the first record that is shown."""
         self.participant = participant
         self._interest = interest
+        self._knows_extensions = knows_extensions
         self._readers: tuple[str, ...] | None = None
         self._is_reader = False
 
@@ -88,6 +89,8 @@ class Viewer:
         """Whether a record's message was for this participant, connected or not."""
         if type(record) is not Frame:
             self._interest.follow(record)
+            if not self._knows_extensions and needs_extensions(record):
+                return False
             return visible_to(record, self.participant)
         if record.readers is None:
             return visible_to(record, self.participant) and self._interest.wants(record.stream_id)
@@ -101,7 +104,7 @@ class PollingViewer(Viewer):
     """Filters records for a participant that polls, which sees of a stream what its policy lets readers read."""
 
     def __init__(self, participant: str, state: SpaceState, interest: PastInterest) -> None:
-        super().__init__(participant, interest)
+        super().__init__(participant, interest, knows_extensions=state.knows_extensions(participant))
         self._state = state
 
     def sees(self, record: Record) -> bool:

@@ -585,14 +585,14 @@ class Space:
         # Messages that were made for it without positions go first.
         self.outbox.then(change)
 
-    def leave(self, member: Member, *, heir: Member | None = None) -> None:
-        """Remove a connection that is lost, unless it was replaced. If there is an ``heir``, the participant stays, and
-        is connected by that."""
+    def leave(self, member: Member, *, heir: Member | None = None, is_final: bool = False) -> None:
+        """Remove a connection that has ended, unless it was replaced. ``is_final``: it was closed, and not lost. If
+        there is an ``heir``, the participant stays, and is connected by that."""
         if self.members.is_current(member):
             self.refusals.floods.finish(member.participant)
             self._remove(member)
             if heir is None or self.join(heir) is not None:
-                self.handle(commands.Disconnect(member.participant, member.session))
+                self.handle(commands.Disconnect(member.participant, member.session, is_final=is_final))
 
     def suspend(self, member: Member, reason: str) -> None:
         """Remove a connection because the gateway stops. The participant keeps its rights for a while."""

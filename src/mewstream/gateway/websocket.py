@@ -110,6 +110,8 @@ class WebSocketMember(WSListener):
         """The space and the participant that its token has identified."""
         self.participant = ""
         self.session = 0
+        self._is_final = False
+        """Whether the participant leaves with this connection, because it was closed and not lost."""
         self.is_reconnect = False
         self.extensions: list[str] | None = None
         self.interest: Interest | None = None
@@ -197,6 +199,7 @@ class WebSocketMember(WSListener):
 
     def _closed_by_us(self, reason: CloseReason) -> None:
         self._advance(ConnectionState.CLOSING)
+        self._is_final = self._is_final or not reason.may_reconnect
         self._gateway.metrics.closes.labels(reason.name.lower()).inc()
         log.debug("a WebSocket is closed: %s", reason.name.lower(), extra=self._event("closed", reason))
         # Later, because a slow connection is closed in the middle of a fan-out, which must end first.
@@ -359,6 +362,7 @@ class WebSocketMember(WSListener):
     def _closed_by_peer(self, payload: bytes) -> None:
         """Answer the close of the peer, after everything that was decided before it."""
         self._advance(ConnectionState.CLOSING)
+        self._is_final = True
         code = int.from_bytes(payload[:2]) if payload else 1000
         self._end(partial(self.outbound.answer_close, code if _may_stand_in_a_close(code) else 1002))
         self._leave()
@@ -366,6 +370,7 @@ class WebSocketMember(WSListener):
     def closed_by_parser(self, code: int) -> None:
         """End a connection that picows has closed, because of a malformed frame or an internal error."""
         self._advance(ConnectionState.CLOSING)
+        self._is_final = not CloseReason.of(code).may_reconnect
         self._gateway.metrics.closes.labels(CloseReason.of(code).name.lower()).inc()
         self.outbound.give_up()
         self._leave()
@@ -580,7 +585,8 @@ class WebSocketMember(WSListener):
             self._history.stop()
             self._history = None
         if space is not None:
-            space.leave(self, heir=self._gateway.heir_of(space, self.participant))
+            heir = self._gateway.heir_of(space, self.participant)
+            space.leave(self, heir=heir, is_final=self._is_final)
             self.space = None
             self.outbound.back_pressure = None
             space.report_drops(self.participant, self.outbound.drops)

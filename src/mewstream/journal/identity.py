@@ -38,6 +38,9 @@ DELEGATION = "delegation"
 WRITE_REQUESTS = "write-requests"
 """Participants ask for the right to write (``write-requested``, ``write-denied``), and a grant may replace a writer."""
 
+PENDING_GRANTS = "pending-grants"
+"""A grant may be ``pending`` until its participant joins, and its conditions may have ``on_disconnect``."""
+
 WELCOME_DIGEST = "welcome-digest"
 """The record of a join has a digest of what its participant was told."""
 
@@ -47,6 +50,7 @@ FEATURES = (
     HISTORY_READS,
     INTEREST,
     NAMES,
+    PENDING_GRANTS,
     READERS_BY_REFERENCE,
     WELCOME_DIGEST,
     WRITE_REQUESTS,

@@ -45,12 +45,14 @@ class EndAdmission(msgspec.Struct, frozen=True):
 
 
 class Disconnect(msgspec.Struct, frozen=True):
-    """A connection is lost. ``session`` is that of its join: the close of a connection that was
+    """A connection has ended. ``session`` is that of its join: the close of a connection that was
     replaced takes nothing away from the one that replaced it."""
 
     participant: str
     session: int
     reason: str = "disconnected"
+    is_final: bool = False
+    """It was closed, so that the participant leaves at once."""
 
 
 class Suspend(msgspec.Struct, frozen=True):

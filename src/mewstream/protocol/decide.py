@@ -54,8 +54,9 @@ from mewstream.protocol.records import (
 from mewstream.protocol.refusals import excerpt, write_refusal
 from mewstream.protocol.right_rules import (
     RIGHT_RULES,
-    auto_grants_on_join,
+    grants_on_join,
     require_present,
+    revoke_on_suspension,
     stream_timer_due,
 )
 from mewstream.protocol.state import Answer, SpaceState
@@ -128,8 +129,9 @@ def _happen(ledger: Ledger, command: commands.Command) -> None:
             # A connection that was replaced or suspended has nothing left to take away.
             if present is not None and present.connected and present.session == command.session:
                 grace = state.policies.reconnect_grace
-                if grace > 0:
-                    _suspend(ledger, command.participant, grace, command.reason)
+                if grace > 0 and not command.is_final:
+                    suspended = _suspend(ledger, command.participant, grace, command.reason)
+                    revoke_on_suspension(ledger, command.participant, command.reason, suspended.seq)
                 else:
                     leave(ledger, command.participant, command.reason)
         case commands.Suspend():
@@ -180,14 +182,14 @@ def _join(ledger: Ledger, command: commands.Join) -> None:
         welcome_digest=str(state.welcome_digest if present else state.welcome_digest.with_participant(id)),
         interest=interest,
     )
-    auto_grants_on_join(ledger, id)
+    grants_on_join(ledger, id)
 
 
-def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> None:
+def _suspend(ledger: Ledger, participant: str, seconds: float, reason: str) -> Suspended:
     until = ledger.now + round(seconds * SECOND)
     # A second reason to wait never shortens the first.
     until = max(until, ledger.state.timers.get(("rejoin", participant, ""), 0))
-    ledger.write(Suspended, participant=participant, until=until, reason=reason)
+    return ledger.write(Suspended, participant=participant, until=until, reason=reason)
 
 
 def _jump(ledger: Ledger, command: commands.ClockJump) -> None:

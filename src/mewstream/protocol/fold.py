@@ -52,6 +52,7 @@ from mewstream.protocol.state import (
     Answer,
     Participant,
     Pause,
+    PendingRight,
     Rights,
     SpaceState,
     Stream,
@@ -226,6 +227,8 @@ def _joined(state: SpaceState, record: Joined) -> None:
     state.timers.pop(("invitation", record.participant, ""), None)
     for stream_id in _owned(state, record.participant):
         state.timers.pop(("owner", stream_id, ""), None)
+    for stream_id in _written(state, record.participant):
+        state.timers.pop(("absent", stream_id, record.participant), None)
 
 
 def _left(state: SpaceState, record: Left) -> None:
@@ -239,6 +242,7 @@ def _left(state: SpaceState, record: Left) -> None:
         stream = state.streams[stream_id]
         _drop_request(state, stream, record.participant)
         stream.last_seq = record.seq
+    _await_return(state, record)
     for stream_id in _owned(state, record.participant):
         stream = state.streams[stream_id]
         if stream.policy.on_owner_leave != "keep":
@@ -252,6 +256,17 @@ def _suspended(state: SpaceState, record: Suspended) -> None:
     present.connected = False
     state.audiences.leave(record.participant)
     state.timers["rejoin", record.participant, ""] = record.until
+    if record.reason == "disconnected":
+        _await_return(state, record)
+
+
+def _await_return(state: SpaceState, record: Left | Suspended) -> None:
+    """A right that stays for some seconds begins to run out, unless it does already."""
+    for stream_id in _written(state, record.participant):
+        seconds = state.streams[stream_id].writers[record.participant].on_disconnect
+        timer = ("absent", stream_id, record.participant)
+        if isinstance(seconds, int | float) and timer not in state.timers:
+            state.timers[timer] = record.ts + round(seconds * SECOND)
 
 
 def _capabilities_granted(state: SpaceState, record: CapabilitiesGranted) -> None:
@@ -388,7 +403,7 @@ def index_stream(state: SpaceState, stream: Stream) -> None:
     """Add a stream to the indexes. A snapshot leaves them out."""
     for opened_by in (stream.request_id, stream.open_id):
         state.opened_by.setdefault(opened_by, {})[stream.id] = None
-    for participant in stream.auto_grant:
+    for participant in (*stream.auto_grant, *stream.pending):
         state.standing.setdefault(participant, {})[stream.id] = None
 
 
@@ -413,7 +428,15 @@ def _drop_indexed(index: dict[str, dict[str, None]], key: str, stream_id: str) -
 
 def _end_standing(state: SpaceState, stream: Stream, participant: str) -> None:
     stream.auto_grant.remove(participant)
-    _drop_indexed(state.standing, participant, stream.id)
+    if participant not in stream.pending:
+        _drop_indexed(state.standing, participant, stream.id)
+
+
+def _drop_pending(state: SpaceState, stream: Stream, participant: str) -> None:
+    if stream.pending.pop(participant, None) is not None:
+        state.timers.pop(("expire", stream.id, participant), None)
+        if participant not in stream.auto_grant:
+            _drop_indexed(state.standing, participant, stream.id)
 
 
 def _stream_started(state: SpaceState, record: StreamStarted) -> None:
@@ -437,12 +460,14 @@ def _stream_ended(state: SpaceState, record: StreamEnded) -> None:
     interest_state.stream_ended(state, stream)
     for opened_by in (stream.request_id, stream.open_id):
         _drop_indexed(state.opened_by, opened_by, stream.id)
-    for participant in stream.auto_grant:
+    for participant in (*stream.auto_grant, *stream.pending):
         _drop_indexed(state.standing, participant, stream.id)
+        state.timers.pop(("expire", stream.id, participant), None)
     _drop_right(state, stream.owner, "owns", stream.id)
     for writer in stream.writers:
         _drop_right(state, writer, "writes", stream.id)
-        state.timers.pop(("expire", stream.id, writer), None)
+        for what in ("expire", "absent"):
+            state.timers.pop((what, stream.id, writer), None)
     for reader in stream.readers or ():
         _drop_right(state, reader, "reads", stream.id)
     for what in ("start", "owner", "idle"):
@@ -465,6 +490,11 @@ def _hide(state: SpaceState, stream: Stream) -> None:
 
 def _write_granted(state: SpaceState, record: WriteGranted) -> None:
     stream = state.streams[record.stream_id]
+    if record.pending:
+        _await_join(state, stream, record)
+        _right_changed(state, stream, record)
+        return
+    _drop_pending(state, stream, record.participant)
     held = stream.writers.get(record.participant)
     right = WriteRight(
         since=held.since if held else record.seq,
@@ -491,6 +521,7 @@ def _write_granted(state: SpaceState, record: WriteGranted) -> None:
 
 def _write_revoked(state: SpaceState, record: WriteRevoked) -> None:
     stream = state.streams[record.stream_id]
+    _drop_pending(state, stream, record.participant)
     for each in (*delegation.below(stream, record.participant), record.participant):
         _drop_writer(state, stream, each)
     # An explicit revoke ends a standing grant; one that time or a lost connection caused does not.
@@ -507,6 +538,7 @@ def _ownership_transferred(state: SpaceState, record: OwnershipTransferred) -> N
     _drop_right(state, record.previous_owner, "owns", stream.id)
     _add_right(state, record.new_owner, "owns", stream.id)
     held = stream.writers.get(record.new_owner)
+    _drop_pending(state, stream, record.new_owner)
     delegation.release(stream, record.new_owner)
     # The right of an owner is never conditional.
     _set_writer(state, stream, record.new_owner, WriteRight(held.since if held else record.seq))
@@ -580,18 +612,34 @@ def _set_writer(state: SpaceState, stream: Stream, writer: str, right: WriteRigh
     if stream.write_requests:
         _drop_request(state, stream, writer)
     _add_right(state, writer, "writes", stream.id)
+    state.timers.pop(("absent", stream.id, writer), None)
+    if isinstance(right.on_disconnect, int | float) and not state.is_connected(writer):
+        state.timers["absent", stream.id, writer] = state.ts + round(right.on_disconnect * SECOND)
+    _set_expiry(state, stream, writer, right.expires_at)
+
+
+def _await_join(state: SpaceState, stream: Stream, record: WriteGranted) -> None:
+    stream.pending[record.participant] = PendingRight(
+        record.by, record.reason, record.conditions, record.expires_at, record.max_frames
+    )
+    state.standing.setdefault(record.participant, {})[stream.id] = None
+    _set_expiry(state, stream, record.participant, record.expires_at)
+
+
+def _set_expiry(state: SpaceState, stream: Stream, writer: str, expires_at: int | None) -> None:
     timer = ("expire", stream.id, writer)
-    if right.expires_at is None:
+    if expires_at is None:
         state.timers.pop(timer, None)
     else:
-        state.timers[timer] = right.expires_at
+        state.timers[timer] = expires_at
 
 
 def _drop_writer(state: SpaceState, stream: Stream, writer: str) -> None:
     held = stream.writers.pop(writer, None)
     if held is not None:
         state.welcome_digest.remove("writer", stream.id, writer, held.conditions)
-        state.timers.pop(("expire", stream.id, writer), None)
+        for what in ("expire", "absent"):
+            state.timers.pop((what, stream.id, writer), None)
         _drop_right(state, writer, "writes", stream.id)
 
 
@@ -603,6 +651,11 @@ def _asked(state: SpaceState, participant: str) -> list[str]:
 def _owned(state: SpaceState, participant: str) -> Iterable[str]:
     rights = state.rights.get(participant)
     return rights.owns if rights is not None else ()
+
+
+def _written(state: SpaceState, participant: str) -> Iterable[str]:
+    rights = state.rights.get(participant)
+    return rights.writes if rights is not None else ()
 
 
 def _add_right(state: SpaceState, participant: str, which: str, stream_id: str) -> None:

@@ -90,8 +90,8 @@ class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     on_owner_leave: OwnerLeave = "keep"
     owner_leave_grace: float = 10.0
     """Seconds between the owner's leave and a ``transfer`` or ``close``."""
-    reconnect_grace: float = 0.0
-    """Seconds for which a lost connection keeps its rights. 0: it leaves at once."""
+    reconnect_grace: float = 15.0
+    """Seconds for which a connection that is lost without a close keeps its rights. 0: it leaves at once."""
     suspend_for: float = 30.0
     """Seconds for which those connected keep their rights when the gateway restarts or drains."""
     start_timeout: float = 60.0

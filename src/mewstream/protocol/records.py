@@ -21,7 +21,7 @@ from mewstream.protocol.delegation import Delegation
 from mewstream.protocol.interest import Interest
 
 Conditions = dict[str, Any]
-"""``{"expires_at": RFC 3339, "max_frames": int}``, each key optional."""
+"""``{"expires_at": RFC 3339, "max_frames": int, "on_disconnect": str | float}``, each key optional."""
 
 
 class Record(msgspec.Struct, tag_field="record", kw_only=False, omit_defaults=True):
@@ -290,6 +290,8 @@ class WriteGranted(Record, tag="write-granted"):
     """The delegate that has granted it, and with whose right it ends. None for grants of the owner and of managers."""
     delegate: Delegation | None = None
     """The participant may grant the right in turn."""
+    pending: bool = False
+    """It waits until the participant joins, who is not a writer yet."""
 
 
 class WriteRevoked(Record, tag="write-revoked"):

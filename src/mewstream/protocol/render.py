@@ -29,6 +29,7 @@ from mewstream.protocol.records import (
     StreamOpened,
     StreamReused,
     Subscribed,
+    Suspended,
     Uninvited,
     Unpaused,
     Unsubscribed,
@@ -124,11 +125,16 @@ def private_to(record: Record) -> str | None:
     return None
 
 
+def needs_extensions(record: Record) -> bool:
+    """Whether a record's message is only for clients that have sent ``extensions``."""
+    return isinstance(record, Suspended) or (isinstance(record, Joined) and record.resumed)
+
+
 def excluded_from(record: Record) -> str | None:
     """The one participant who does not get a message that goes to everyone, because it is about what it did."""
     match record:
-        case Joined(participant=joined) | Left(participant=joined):
-            return joined
+        case Joined(participant=id) | Left(participant=id) | Suspended(participant=id):
+            return id
         case Invited(by=inviter):
             return inviter
     return None
@@ -145,10 +151,17 @@ def visible_to(record: Record, participant: str) -> bool:
 
 
 def _joined(space: str, record: Joined) -> Message | None:
-    if record.resumed or record.replaced:
+    if record.replaced:
         return None
     participant = {"id": record.participant, "capabilities": record.capabilities}
-    return Message(kinds.PRESENCE, {"event": "join", "participant": participant})
+    return Message(kinds.PRESENCE, {"event": "resumed" if record.resumed else "join", "participant": participant})
+
+
+def _suspended(space: str, record: Suspended) -> Message | None:
+    if record.reason != "disconnected":
+        return None  # the gateway itself stops or starts, and everyone is suspended
+    payload = {"event": "suspended", "participant": {"id": record.participant}, "until": rfc3339(record.until)}
+    return Message(kinds.PRESENCE, payload)
 
 
 def _left(space: str, record: Left) -> Message:
@@ -277,6 +290,8 @@ def _right_changed(space: str, record: WriteGranted | WriteRevoked | ReadGranted
         payload["authorized_readers"] = record.authorized_readers
     if isinstance(record, WriteGranted) and record.conditions is not None:
         payload["conditions"] = record.conditions
+    if isinstance(record, WriteGranted) and record.pending:
+        payload["pending"] = True
     if isinstance(record, WriteGranted) and record.replaces is not None:
         payload["replaces"] = record.replaces
     if isinstance(record, WriteGranted) and record.parent is not None:
@@ -302,6 +317,7 @@ def _write_denied(space: str, record: WriteDenied) -> Message:
 _MESSAGES: dict[type[Record], Callable[[str, Any], Message | None]] = {
     Joined: _joined,
     Left: _left,
+    Suspended: _suspended,
     Invited: _invited,
     Uninvited: _uninvited,
     Unpaused: _unpaused,

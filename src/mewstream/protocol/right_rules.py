@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mewstream.protocol import kinds
@@ -17,6 +17,7 @@ from mewstream.protocol.delegation_rules import (
 )
 from mewstream.protocol.envelope import Envelope
 from mewstream.protocol.errors import InvalidOperation, LimitExceeded, ParticipantNotFound, ValidationFailed
+from mewstream.protocol.grant_terms import on_disconnect, when_absent
 from mewstream.protocol.identifiers import describe, optional_text, required_id
 from mewstream.protocol.ledger import Ledger, R
 from mewstream.protocol.records import (
@@ -41,6 +42,9 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     participant = required_id(payload, "participant_id", max_bytes=state.limits.id_bytes)
     optional_text(payload, "reason")
     expires_at, max_frames, conditions = _conditions(payload.get("conditions"))
+    if (kept := on_disconnect(state, sender, payload)) is not None:
+        conditions = {**(conditions or {}), "on_disconnect": kept}
+    may_wait = when_absent(state, sender, payload)
     delegation = asked_delegation(state, sender, payload["delegate"]) if "delegate" in payload else None
     replaced = _replaced(state, sender, payload) if "replaces" in payload else None
     stream = permitted_stream(ledger, sender, envelope)
@@ -65,8 +69,14 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
             delegation=delegation,
         )
     if participant not in writers:
-        _check_writers(state, stream, len(writers))
-    require_present(state, participant)
+        _check_writers(state, stream, len(writers) + len(stream.pending.keys() - {participant}))
+    # One who keeps a right while it is away may be granted it again. Nobody is replaced by somebody who is absent, and
+    # what a chain allows must be known now.
+    is_plain = replaced is None and parent is None and delegation is None
+    may_wait = may_wait and is_plain and participant in state.roster
+    if not may_wait:
+        require_present(state, participant)
+    is_pending = participant not in writers and not state.is_present(participant)
     accepted = _accept(ledger, sender, envelope, stream)
     if replaced is not None:
         # Before the grant, so that nobody ever drives beside the one who takes over.
@@ -81,12 +91,13 @@ def _grant_write(ledger: Ledger, sender: str, envelope: Envelope) -> None:
     if participant in writers:
         ended = below(stream, participant, beyond=delegation.depth if delegation is not None else 0)
         writers = [writer for writer in writers if writer not in ended]
-    else:
+    elif not is_pending:
         writers.append(participant)
     granted = _record_change(
         *(ledger, accepted, envelope, stream, WriteGranted),
         participant=participant,
         replaces=replaced,
+        pending=is_pending,
         authorized_writers=writers,
         conditions=conditions,
         expires_at=expires_at,
@@ -282,12 +293,29 @@ def _without(stream: Stream, gone: list[str]) -> list[str]:
 # -- what the gateway does by itself --------------------------------------------------------------
 
 
-def auto_grants_on_join(ledger: Ledger, participant: str) -> None:
-    """Standing grants of streams that were opened before this participant came (decision 18)."""
+def grants_on_join(ledger: Ledger, participant: str) -> None:
+    """Grants that have waited for this participant, and standing grants of streams that were opened before it came
+    (decisions 4 and 18)."""
     most = ledger.state.limits.writers_per_stream
     for stream_id in ledger.state.standing.get(participant, ()):
         stream = ledger.state.streams[stream_id]
-        if participant not in stream.writers and len(stream.writers) < most:
+        if participant in stream.writers or len(stream.writers) >= most:
+            continue
+        pending = stream.pending.get(participant)
+        if pending is not None and (pending.expires_at is None or ledger.now < pending.expires_at):
+            ledger.write(
+                WriteGranted,
+                ledger.records[0].seq,
+                stream_id=stream.id,
+                participant=participant,
+                authorized_writers=[*stream.authorized_writers(), participant],
+                by=pending.by,
+                reason=pending.reason,
+                conditions=pending.conditions,
+                expires_at=pending.expires_at,
+                max_frames=pending.max_frames,
+            )
+        elif participant in stream.auto_grant:
             ledger.write(
                 WriteGranted,
                 ledger.records[0].seq,
@@ -300,12 +328,26 @@ def auto_grants_on_join(ledger: Ledger, participant: str) -> None:
 
 
 def revoke_on_leave(ledger: Ledger, participant: str, reason: str, cause: int) -> None:
-    """Revoke the rights of a writer that has left (decision 6)."""
-    rights = ledger.state.rights.get(participant)
-    for stream_id in rights.writes if rights is not None else ():
-        stream = ledger.state.streams[stream_id]
-        if stream.owner != participant:
+    """Revoke the rights of a writer that has left (decision 6), but for those that outlast a lost connection."""
+    for stream in _written_by(ledger.state, participant):
+        if reason == "kicked" or stream.writers[participant].on_disconnect in (None, "revoke"):
             write_revoke(ledger, stream, participant, reason, cause)
+
+
+def revoke_on_suspension(ledger: Ledger, participant: str, reason: str, cause: int) -> None:
+    """Revoke the rights that end with the connection."""
+    for stream in _written_by(ledger.state, participant):
+        if stream.writers[participant].on_disconnect == "revoke":
+            write_revoke(ledger, stream, participant, reason, cause)
+
+
+def _written_by(state: SpaceState, participant: str) -> Iterator[Stream]:
+    """The streams that it may write to and does not own."""
+    rights = state.rights.get(participant)
+    for stream_id in rights.writes if rights is not None else ():
+        stream = state.streams[stream_id]
+        if stream.owner != participant:
+            yield stream
 
 
 def write_revoke(ledger: Ledger, stream: Stream, participant: str, reason: str, cause: int | None = None) -> None:
@@ -328,6 +370,8 @@ def stream_timer_due(ledger: Ledger, timer: Timer) -> None:
     stream = ledger.state.streams[stream_id]
     if what == "expire":
         write_revoke(ledger, stream, writer, "expired")
+    elif what == "absent":
+        write_revoke(ledger, stream, writer, "disconnected")
     elif what == "start":
         seconds = ledger.state.policies.start_timeout
         ledger.write(

@@ -89,6 +89,22 @@ class WriteRight(msgspec.Struct):
     def __post_init__(self) -> None:
         self.is_bounded = self.conditions is not None or self.parent is not None
 
+    @property
+    def on_disconnect(self) -> str | float | None:
+        """What becomes of it when the connection is lost: ``revoke``, ``keep``, or the seconds for which it stays. It
+        is None if the right ends when the writer leaves."""
+        return None if self.conditions is None else self.conditions.get("on_disconnect")
+
+
+class PendingRight(msgspec.Struct):
+    """A right to write that waits for somebody to join."""
+
+    by: str
+    reason: str | None = None
+    conditions: dict[str, Any] | None = None
+    expires_at: int | None = None
+    max_frames: int | None = None
+
 
 class WriteRequest(msgspec.Struct):
     """What a participant that wants to write has said. ``ts`` is when it asked first."""
@@ -114,6 +130,8 @@ class Stream(msgspec.Struct):
     alias: str | None
     announced: bool
     formats: list[dict[str, Any]]
+    pending: dict[str, PendingRight] = {}
+    """What is granted to participants when they join."""
     frames: int = 0
     last_seq: int = 0
     last_ts: int = 0
@@ -193,6 +211,7 @@ class Stream(msgspec.Struct):
             ("authorized_readers", None if self.readers is None else list(self.readers)),
             ("formats", self.formats or None),
             ("conditions", conditions or None),
+            ("pending_writers", list(self.pending) or None),
             ("delegations", self._described_delegations() or None),
             # These are told once, in the answer to a request.
             ("reused", None),

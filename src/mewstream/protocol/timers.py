@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Mapping
 
 Timer = tuple[str, str, str]
-"""What falls due: (``expire``, stream, writer), (``start``, stream, ""), (``owner``, stream, ""),
-(``idle``, stream, ""), (``rejoin``, participant, ""), (``pause``, participant, "")."""
+"""What falls due: (``expire``, stream, writer), (``absent``, stream, writer), (``start``, stream, ""),
+(``owner``, stream, ""), (``idle``, stream, ""), (``rejoin``, participant, ""), (``pause``, participant, "")."""
 
 
 class Timers(dict[Timer, int]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mewstream.client import space as client
 from mewstream.client.format import Format
@@ -95,6 +95,10 @@ class Stream:
         return self._stream.formats
 
     @property
+    def pending_writers(self) -> list[str]:
+        return self._stream.pending_writers
+
+    @property
     def conditions(self) -> dict[str, Any]:
         return self._stream.conditions
 
@@ -148,6 +152,8 @@ class Stream:
         replaces: str | None = None,
         delegate: int | None = None,
         max_writers: int | None = None,
+        on_disconnect: Literal["revoke", "keep"] | float | None = None,
+        when_absent: bool = False,
     ) -> None:
         self._loop.run(
             self._stream.grant(
@@ -158,6 +164,8 @@ class Stream:
                 replaces=replaces,
                 delegate=delegate,
                 max_writers=max_writers,
+                on_disconnect=on_disconnect,
+                when_absent=when_absent,
             )
         )
 

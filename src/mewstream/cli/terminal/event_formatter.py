@@ -98,6 +98,10 @@ class EventFormatter:
                 return [("good", "+ "), self.who(who), ("dim", " joined")]
             case events.Left(participant=who):
                 return [("warn", "- "), self.who(who), ("dim", " left")]
+            case events.Suspended(participant=who):
+                return [("warn", "~ "), self.who(who), ("dim", " has lost its connection")]
+            case events.Returned(participant=who):
+                return [("good", "~ "), self.who(who), ("dim", " is connected again")]
             case events.Invited(participant=who, by=by):
                 return [self.who(by), ("plain", " invited "), self.who(who)]
             case events.CapabilitiesChanged(capabilities=capabilities):

@@ -49,13 +49,13 @@ def test_other_shells_are_named(shell: Shell) -> None:
 def test_commands_and_options(shell: Shell) -> None:
     assert complete(shell, "mewstream tr") == ["transfer"]
     assert set(complete(shell, "mewstream ")) >= {"init", "serve", "tail", "journal"}
-    assert complete(shell, "mewstream grant --max") == ["--max-frames"]
+    assert complete(shell, "mewstream grant --max") == ["--max-frames", "--max-writers"]
     assert complete(shell, "mewstream journal ver") == ["verify"]
 
 
 async def test_streams_and_participants(gateway: GatewayProcess, shell: Shell) -> None:
     async with joined(gateway, "server") as (server,):
-        stream = await server.open_stream(name="movement")
+        stream = await server.open_stream(desired_id="movement")
         assert complete(shell, "mewstream grant --as alice mov") == ["movement"]
         assert complete(shell, f"mewstream tail -p alice {stream}") == [stream]
         assert complete(shell, "mewstream grant movement vi", MEW_PARTICIPANT="alice") == ["viewer"]

@@ -65,7 +65,7 @@ def test_the_extra_comes_from_where_the_package_came_from(
 def test_the_extras_are_those_that_the_package_has() -> None:
     """What a command asks for is what the extra installs."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert extras["all"] == ["mewstream[gateway,query,spark]"]
+    assert extras["all"] == ["mewstream[gateway,jwt,query,spark]"]
     for extra, modules in EXTRAS.items():
         listed = {re.match(r"[\w-]+", each)[0]: each for each in extras[extra]}  # type: ignore[index]
         installed = {*listed, *("jsonschema-rs" for each in extras[extra] if each == "mewstream[schemas]")}

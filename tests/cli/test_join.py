@@ -445,7 +445,8 @@ class TestHostileText:
         async with connect(gateway, "agent") as space:
             await space.chat(f"chat {HOSTILE} end-of-chat")
             await ann.sees("end-of-chat")
-            stream = await space.open_stream(description=f"stream {HOSTILE} end-of-description", odd={HOSTILE: HOSTILE})
+            odd = {"odd": {HOSTILE: HOSTILE}}
+            stream = await space.open_stream(description=f"stream {HOSTILE} end-of-description", fields=odd)
             await ann.sees("end-of-description")
             await stream.send(f"frame {HOSTILE} end-of-frame")
             await ann.sees("end-of-frame")

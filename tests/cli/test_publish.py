@@ -136,7 +136,7 @@ class TestStreams:
 
     async def test_one_of_another(self, gateway: GatewayProcess, shell: Shell) -> None:
         async with joined(gateway, "alice", "viewer") as (alice, viewer):
-            stream = await alice.open_stream(name="shared", auto_grant=["server"])
+            stream = await alice.open_stream(desired_id="shared", auto_grant=["server"])
             done = await run(shell, "publish", "--as", "server", "--stream", "shared", input="from the shell\n")
             assert done.out.startswith(f"{stream}: 1 frames recorded") and done.err == ""
             assert await frames(viewer, 1) == ["from the shell"]

@@ -60,7 +60,7 @@ async def test_history_does_not_move_the_position(kept: GatewayProcess) -> None:
             await stream.send(f"{number}")
         await stream.flush()
         other = await ann.open_stream()
-        elsewhere = bob.subscribe()
+        elsewhere = await bob.subscribe()
         await other.send("x", confirm=True)
         while (await elsewhere.receive(5)).stream != other.id:
             pass

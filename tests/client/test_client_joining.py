@@ -64,7 +64,8 @@ async def test_the_example_of_the_issue(gateway: GatewayProcess) -> None:
 
 async def test_a_late_joiner_sees_everything(gateway: GatewayProcess) -> None:
     async with enter(gateway, "ann") as ann, enter(gateway, "bob"):
-        stream = await ann.open_stream(description="old", metadata={"unit": "m"}, custom=7, target=["bob", "cy"])
+        custom = {"custom": 7}
+        stream = await ann.open_stream(description="old", metadata={"unit": "m"}, fields=custom, target=["bob", "cy"])
         await stream.grant("bob", max_frames=5)
         announced = await ann.announce(name="later", formats=[{"id": "a"}])
         async with enter(gateway, "cy") as cy:

@@ -8,7 +8,6 @@ wait in the log and are read from there, so that nothing is kept for a peer that
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,8 +27,6 @@ from mewstream.protocol.records import HistoryRead
 if TYPE_CHECKING:
     from mewstream.gateway.space import Space
     from mewstream.gateway.websocket import WebSocketMember
-
-log = logging.getLogger("mewstream.gateway")
 
 #: A reader of live frames that is further behind than this, in records of the space, and further behind than it was
 #: when its history ended, does not keep up with the stream.

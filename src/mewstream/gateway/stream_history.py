@@ -18,6 +18,7 @@ import msgspec
 from mewstream.gateway.recorder import Recorder
 from mewstream.gateway.replay_threads import ReplayThreads
 from mewstream.gateway.wsframes import header
+from mewstream.io.log_lines import event
 from mewstream.journal.errors import JournalError, PositionGone
 from mewstream.journal.memory import RecentRecords
 from mewstream.protocol import frames
@@ -268,7 +269,12 @@ class StreamHistory:
         except PositionGone:
             raise
         except (JournalError, OSError) as flaw:
-            log.error("the journal of %s cannot be read: %s", self._state.id, flaw)
+            log.error(
+                "the journal of %s cannot be read: %s",
+                self._state.id,
+                flaw,
+                extra=event("journal_unreadable", space=self._state.id),
+            )
             raise JournalUnavailable("the history cannot be read: the log of the gateway says why") from None
 
 

@@ -134,12 +134,13 @@ def _run_pipeline(data: Path, warehouse: Path) -> None:
 
 
 def _print_audit(database: WarehouseDatabase) -> bool:
-    [row] = database.rows(
-        "SELECT verdict, frames_judged, refusals_judged FROM space_summary WHERE space = $space", space=SPACE
-    )
+    kinds = ("frames", "changes", "refusals", "welcomes")
+    columns = ", ".join(f"{kind}_judged" for kind in kinds)
+    [row] = database.rows(f"SELECT verdict, {columns} FROM space_summary WHERE space = $space", space=SPACE)
     is_sound = bool(row["verdict"] == "sound")
     verdict = click.style(row["verdict"], fg="green" if is_sound else "red", bold=True)
-    click.echo(f"{verdict} - {row['frames_judged']} frames and {row['refusals_judged']} refusals judged")
+    *most, last = (f"{row[f'{kind}_judged']} {kind}" for kind in kinds)
+    click.echo(f"{verdict} - {', '.join(most)} and {last} judged")
     for finding in database.rows("SELECT seq, rule, reason FROM audit ORDER BY seq LIMIT 20"):
         click.secho(f"seq {finding['seq']}  {finding['rule']}  {printable(str(finding['reason']))}", fg="red")
     return is_sound

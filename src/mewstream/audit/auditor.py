@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from mewstream.audit import happened
-from mewstream.audit.asked import DELEGATION, Case
+from mewstream.audit.asked import judge
+from mewstream.audit.case import DELEGATION, Case
 from mewstream.audit.happened import Event
 from mewstream.audit.records import ASKED, ControlRecord, Expected, Finding, Refusal, Unjudged, need, rule
 from mewstream.audit.refused import refusal
@@ -300,7 +301,7 @@ def accepted(case: Case) -> list[Expected]:
     need(case.space.has(case.sender in case.space.roster), "", f"{case.sender} is no participant of this space")
     own = not str(case.id).startswith("gw-") or case.id == f"gw-{case.space.epoch}-{case.seq}"
     need(own, "", "its id is one of the gateway")
-    return case.judge()
+    return judge(case)
 
 
 @rule("Rights")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mewstream.audit.asked import after_transfer
 from mewstream.audit.records import ControlRecord, Expected, Refusal, Unjudged, need, rule
+from mewstream.audit.rights import after_transfer
 from mewstream.audit.state import SECOND, Ledger, Stream, Timer
 from mewstream.protocol import kinds
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from mewstream.audit.asked import Case
+from mewstream.audit.asked import judge
+from mewstream.audit.case import Case
 from mewstream.audit.happened import Event
 from mewstream.audit.records import Expected, Refusal, Unjudged, need, rule
 from mewstream.audit.state import SECOND, Stream
@@ -78,7 +79,7 @@ def refusal(event: Event) -> list[Expected]:
     record = event.record
     case = Case(event.ledger, record.ts, record.seq, fields["sender"], kind, fields.get("id"), payload)
     try:
-        case.judge()
+        judge(case)
     except Unjudged:
         return _by_code(event, code, kind, details)
     except Refusal as right:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport
 
-from mewstream.gateway.claims import Claims
 from mewstream.gateway.fanout import Parcel
 from mewstream.gateway.history_reader import HistoryReader
 from mewstream.gateway.joining import EXPECTED, JoinRefused, JoinRequest, parse_join
 from mewstream.gateway.outbound import CLOSE_TIMEOUT, Ending, Outbound
 from mewstream.gateway.replay import Backlog, ResumeRefused
 from mewstream.gateway.space import Newcomer, Space
+from mewstream.gateway.token_expiry import TokenExpiry
 from mewstream.io.log_lines import event
 from mewstream.io.reading import Reading
 from mewstream.protocol import frames, kinds
@@ -33,7 +33,6 @@ from mewstream.protocol.fragments import Assembler, FragmentError
 from mewstream.protocol.interest import Interest, interest_of_join
 from mewstream.protocol.policy import Delivery
 from mewstream.protocol.position import Position
-from mewstream.protocol.times import SECOND, rfc3339
 from mewstream.protocol.utf8 import is_utf8
 
 if TYPE_CHECKING:
@@ -45,13 +44,6 @@ log = logging.getLogger("mewstream.gateway")
 STRANGER_MESSAGE_BYTES = 64 << 10
 #: What a message that waits for the welcome counts beyond its size, so that empty ones are bounded too.
 EARLY_MESSAGE_BYTES = 32
-
-#: Seconds before the end of a signed token at which its holder is told of it, or half of its time if that is less.
-EXPIRY_WARNING = 60.0
-#: Seconds that a timer of the event loop may take. A token that is valid for longer is warned of once, then.
-MAX_TIMER = 86_400.0 * 30
-TOKEN_EXPIRING = "token_expiring"  # noqa: S105
-TOKEN_ACCEPTED = "token_accepted"  # noqa: S105
 
 _KINDS = {frames.TEXT: WSMsgType.TEXT, frames.BINARY: WSMsgType.BINARY}
 _OPCODES = {WSMsgType.TEXT: frames.TEXT, WSMsgType.BINARY: frames.BINARY, WSMsgType.CONTINUATION: 0}
@@ -137,9 +129,7 @@ class WebSocketMember(WSListener):
         self._form_after_join = frames.Form.POSITIONS
         """What a second join has asked for."""
         self._join_timer: asyncio.TimerHandle | None = None
-        self._claims: Claims | None = None
-        """What its signed token says, if it has joined by one."""
-        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._token_expiry = TokenExpiry(gateway.loop)
 
     def _advance(self, state: ConnectionState) -> None:
         """Go to a state, unless the connection has come further already."""
@@ -439,7 +429,7 @@ class WebSocketMember(WSListener):
             return
         self._advance(ConnectionState.JOINING)
         self._token = None
-        self._claims = identity.claims
+        self._token_expiry.claims = identity.claims
         if self._join_timer is not None:
             self._join_timer.cancel()
         self.participant = participant
@@ -464,10 +454,10 @@ class WebSocketMember(WSListener):
         )
 
     def _enter(self, space: Space, backlog: Backlog | ResumeRefused | None) -> None:
-        refusal = space.join(self, backlog, self._claims)
+        refusal = space.join(self, backlog, self._token_expiry.claims)
         if refusal is None:
             self.space = space
-            self._warn_of_expiry(space)
+            self._token_expiry.watch(space, self)
             self.outbound.back_pressure = space.back_pressure
             self._advance(ConnectionState.JOINED)
         else:
@@ -523,7 +513,7 @@ class WebSocketMember(WSListener):
             self._refuse_and_close(refusal.flaw, refusal.reason)
             return
         if identity is not None and identity.claims is not None:
-            self._refresh(space, identity.claims)
+            self._token_expiry.refresh(space, self, identity.claims)
         self.outbound.knows_close_codes |= request.knows_extensions
         asked = request.extensions.difference(self.extensions or ())
         if not asked:
@@ -539,28 +529,6 @@ class WebSocketMember(WSListener):
         no = ResumeRefused("resume in the first join, not after it") if request.resume is not None else None
         space.change_extensions(Newcomer(self, no))
 
-    def _refresh(self, space: Space, claims: Claims) -> None:
-        """Go on with a newer signed token."""
-        refusal = space.admit(claims)
-        if refusal is not None:
-            space.refuse(self.participant, kinds.JOIN, refusal)
-            return
-        self._claims = claims
-        space.notify(self, {"notice": TOKEN_ACCEPTED, "expires_at": rfc3339(claims.expires_at)})
-        self._warn_of_expiry(space)
-
-    def _warn_of_expiry(self, space: Space) -> None:
-        """Tell the peer in time that its signed token is about to expire. Its end itself is a matter of the log."""
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
-            self._expiry_timer = None
-        if self._claims is None:
-            return
-        left = (self._claims.expires_at - space.clock.now()) / SECOND
-        notice = {"notice": TOKEN_EXPIRING, "expires_at": rfc3339(self._claims.expires_at)}
-        wait = min(left - min(EXPIRY_WARNING, left / 2), MAX_TIMER)
-        self._expiry_timer = self._gateway.loop.call_later(wait, space.notify, self, notice)
-
     def ask_for_positions(self) -> None:
         self.outbound.positions = self._form_after_join
 
@@ -573,8 +541,7 @@ class WebSocketMember(WSListener):
     def _leave(self) -> None:
         if self._join_timer is not None:
             self._join_timer.cancel()
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
+        self._token_expiry.cancel()
         space = self.space
         if self._history is not None:
             self._history.stop()
